@@ -1,0 +1,1 @@
+//! Stores of rate budgets and idempotency records.
