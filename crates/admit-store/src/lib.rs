@@ -1,1 +1,4 @@
 //! Stores of rate budgets and idempotency records.
+
+#[cfg(feature = "postgres")]
+pub mod postgres;
