@@ -7,11 +7,11 @@ use admit::{
     Unavailable,
 };
 use tokio_postgres::Row;
-use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::database::CallError;
+use super::database::{CallError, Param, get, moment, timestamp};
 
 /// How many idle buckets one statement of the sweep deletes: some milliseconds of work.
 const SWEEP_BATCH: i32 = 1_000;
@@ -30,7 +30,7 @@ impl BudgetStore for PostgresStore {
         let row = self
             .database
             .row(
-                &self.statements.take,
+                &self.budgets.take,
                 &[
                     (&lines.scopes, Type::TEXT_ARRAY),
                     (&lines.keys, Type::UUID_ARRAY),
@@ -55,7 +55,7 @@ impl BudgetStore for PostgresStore {
         let row = self
             .database
             .row(
-                &self.statements.peek,
+                &self.budgets.peek,
                 &[
                     (&lines.scopes, Type::TEXT_ARRAY),
                     (&lines.keys, Type::UUID_ARRAY),
@@ -76,7 +76,7 @@ impl BudgetStore for PostgresStore {
         let lines = Columns::of(take.lines());
         self.database
             .row(
-                &self.statements.refund,
+                &self.budgets.refund,
                 &[
                     (&lines.scopes, Type::TEXT_ARRAY),
                     (&lines.keys, Type::UUID_ARRAY),
@@ -92,25 +92,9 @@ impl BudgetStore for PostgresStore {
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
         let retention = i64::try_from(self.rules.retention.duration().as_micros()).unwrap_or(i64::MAX);
-        let mut deleted = 0;
-        loop {
-            let row = self
-                .database
-                .row(
-                    &self.statements.delete_idle,
-                    &[
-                        (&retention, Type::INT8),
-                        (&moment(now), Type::TIMESTAMPTZ),
-                        (&SWEEP_BATCH, Type::INT4),
-                    ],
-                )
-                .await?;
-            let batch = get::<i64>(&row, 0)?;
-            deleted += batch.unsigned_abs();
-            if batch < i64::from(SWEEP_BATCH) {
-                return Ok(deleted);
-            }
-        }
+        let params: [Param<'_>; 3] =
+            [(&retention, Type::INT8), (&moment(now), Type::TIMESTAMPTZ), (&SWEEP_BATCH, Type::INT4)];
+        self.database.sweep(&self.budgets.delete_idle, &params, SWEEP_BATCH).await
     }
 }
 
@@ -158,24 +142,6 @@ impl<'a> Columns<'a> {
             bursts: lines.iter().map(|line| line.budget.burst().tokens()).collect(),
         }
     }
-}
-
-/// `NULL` is the server's clock. Whole microseconds, on both sides.
-pub(super) fn moment(now: Now) -> Option<SystemTime> {
-    match now {
-        Now::Store => None,
-        Now::At(at) => Some(at.into()),
-    }
-}
-
-/// A column of an answer.
-pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, CallError> {
-    row.try_get(column).map_err(CallError::Statement)
-}
-
-/// A moment of an answer.
-pub(super) fn timestamp(time: SystemTime) -> Result<Timestamp, CallError> {
-    Timestamp::try_from(time).map_err(|error| CallError::Answer(error.into()))
 }
 
 /// The decision of a row of `take`.

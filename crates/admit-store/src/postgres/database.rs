@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use admit::Unavailable;
+use admit::{Now, Timestamp, Unavailable};
 use backon::{ExponentialBuilder, Retryable};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -134,6 +134,23 @@ impl Database {
         (|| self.attempt(sql, params)).retry(retry).when(CallError::is_transient).await
     }
 
+    /// Runs a statement that deletes up to `batch` rows and tells how many, until it finds fewer.
+    pub(super) async fn sweep(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+        batch: i32,
+    ) -> Result<u64, Unavailable> {
+        let mut total = 0;
+        loop {
+            let deleted = get::<i64>(&self.row(sql, params).await?, 0)?;
+            total += deleted.unsigned_abs();
+            if deleted < i64::from(batch) {
+                return Ok(total);
+            }
+        }
+    }
+
     async fn attempt(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, CallError> {
         let states_isolation = self.0.states_isolation.load(Ordering::Relaxed);
         match self.send(sql, params, states_isolation).await {
@@ -193,6 +210,24 @@ async fn in_read_committed(
     let row = row?;
     commit?; // Not committed is not done.
     Ok(row)
+}
+
+/// `NULL` is the server's clock. Whole microseconds, on both sides.
+pub(super) fn moment(now: Now) -> Option<SystemTime> {
+    match now {
+        Now::Store => None,
+        Now::At(at) => Some(at.into()),
+    }
+}
+
+/// A column of an answer.
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, CallError> {
+    row.try_get(column).map_err(CallError::Statement)
+}
+
+/// A moment of an answer.
+pub(super) fn timestamp(time: SystemTime) -> Result<Timestamp, CallError> {
+    Timestamp::try_from(time).map_err(|error| CallError::Answer(error.into()))
 }
 
 /// Whole milliseconds, at least one (zero would be no bound), as the server's settings take them.

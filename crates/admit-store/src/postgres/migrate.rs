@@ -20,7 +20,11 @@ use super::database::{CallError, Database, millis};
 use super::{PostgresConfig, scope_check};
 
 /// In order. A migration that was published never changes: the history has its checksum.
-const MIGRATIONS: [(&str, &str); 1] = [("V1__rate_budgets", include_str!("sql/V1__rate_budgets.sql"))];
+const MIGRATIONS: [(&str, &str); 3] = [
+    ("V1__rate_budgets", include_str!("sql/V1__rate_budgets.sql")),
+    ("V2__idempotency", include_str!("sql/V2__idempotency.sql")),
+    ("V3__leaderships", include_str!("sql/V3__leaderships.sql")),
+];
 
 /// PostgreSQL 14 brought exact `extract(epoch …)` and functions whose bodies are parsed when they are made.
 const OLDEST_SERVER: i32 = 140_000;

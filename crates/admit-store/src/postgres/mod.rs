@@ -26,7 +26,11 @@
 mod budgets;
 mod config;
 mod database;
+#[cfg(feature = "conformance")]
+mod inspect;
+mod leases;
 mod migrate;
+mod records;
 mod scope_check;
 mod tls;
 
@@ -44,7 +48,8 @@ use database::Database;
 pub struct PostgresStore {
     database: Database,
     rules: Arc<Rules>,
-    statements: Arc<budgets::Statements>,
+    budgets: Arc<budgets::Statements>,
+    records: Arc<records::Statements>,
 }
 
 impl PostgresStore {
@@ -57,7 +62,8 @@ impl PostgresStore {
     pub async fn connect(config: PostgresConfig, rules: Rules) -> Result<Self, ConnectError> {
         let database = Database::new(&config)?;
         migrate::migrate(&config, &database, &rules.scopes).await?;
-        let statements = Arc::new(budgets::Statements::new(database.schema()));
-        Ok(Self { database, rules: Arc::new(rules), statements })
+        let budgets = Arc::new(budgets::Statements::new(database.schema()));
+        let records = Arc::new(records::Statements::new(database.schema()));
+        Ok(Self { database, rules: Arc::new(rules), budgets, records })
     }
 }
