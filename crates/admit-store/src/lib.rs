@@ -6,7 +6,7 @@
 //! | store | for | feature |
 //! | --- | --- | --- |
 //! | [`MemoryStore`](memory::MemoryStore) | one process; forgets on a restart | `memory` |
-//! | `SqliteStore` | one machine; forgets nothing | `sqlite` |
+//! | [`SqliteStore`](sqlite::SqliteStore) | one machine; forgets nothing | `sqlite` |
 //! | `PostgresStore` | many replicas | `postgres` |
 //!
 //! ```
@@ -37,5 +37,7 @@ mod leader;
 pub mod conformance;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 pub use leader::{Leader, Leadership};
