@@ -6,7 +6,7 @@
 //! | store | for | feature |
 //! | --- | --- | --- |
 //! | [`MemoryStore`](memory::MemoryStore) | one process; forgets on a restart | `memory` |
-//! | `SqliteStore` | one machine; forgets nothing | `sqlite` |
+//! | [`SqliteStore`](sqlite::SqliteStore) | one machine; forgets nothing | `sqlite` |
 //! | [`PostgresStore`](postgres::PostgresStore) | many replicas | `postgres` |
 //!
 //! ```
@@ -39,5 +39,7 @@ pub mod conformance;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 pub use leader::{Leader, Leadership};

@@ -1,0 +1,61 @@
+//! Buckets as rows. What to write is decided by the core, from what was read in the same transaction.
+
+use admit::{Bucket, Decision, Key, Scope, Take, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::records::timestamp;
+use super::writer::Failure;
+
+pub(super) const READ: &str = include_str!("sql/read_bucket.sql");
+pub(super) const WRITE: &str = include_str!("sql/write_bucket.sql");
+pub(super) const DELETE_IDLE: &str = include_str!("sql/delete_idle.sql");
+
+pub(super) fn read(connection: &Connection, scope: &Scope, key: Key) -> Result<Option<Bucket>, Failure> {
+    let mut statement = connection.prepare_cached(READ)?;
+    let row = statement
+        .query_row(params![scope.as_str(), key.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    row.map(|(tokens, refilled_at)| Ok(Bucket { tokens, refilled_at: timestamp(refilled_at)? })).transpose()
+}
+
+fn write(connection: &Connection, scope: &Scope, key: Key, bucket: Bucket) -> Result<(), Failure> {
+    let mut statement = connection.prepare_cached(WRITE)?;
+    let refilled_at = bucket.refilled_at.unix_micros();
+    statement.execute(params![scope.as_str(), key.to_string(), bucket.tokens, refilled_at])?;
+    Ok(())
+}
+
+fn read_all(connection: &Connection, take: &Take) -> Result<Vec<Option<Bucket>>, Failure> {
+    take.lines().iter().map(|line| read(connection, &line.scope, line.key)).collect()
+}
+
+pub(super) fn take(connection: &Connection, take: &Take, now: Timestamp) -> Result<Decision, Failure> {
+    let (decision, debited) = take.decide(now, &read_all(connection, take)?);
+    for (line, bucket) in take.lines().iter().zip(debited.into_iter().flatten()) {
+        write(connection, &line.scope, line.key, bucket)?;
+    }
+    Ok(decision)
+}
+
+pub(super) fn peek(connection: &Connection, take: &Take, now: Timestamp) -> Result<Decision, Failure> {
+    Ok(take.peek(now, &read_all(connection, take)?))
+}
+
+pub(super) fn refund(connection: &Connection, take: &Take) -> Result<(), Failure> {
+    for line in take.lines() {
+        if let Some(bucket) = read(connection, &line.scope, line.key)? {
+            write(connection, &line.scope, line.key, bucket.refund(line.cost, line.budget))?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes at most `limit` buckets that were last refilled before `idle_since`.
+pub(super) fn delete_idle(
+    connection: &Connection,
+    idle_since: Timestamp,
+    limit: u64,
+) -> Result<u64, Failure> {
+    let mut statement = connection.prepare_cached(DELETE_IDLE)?;
+    Ok(statement.execute(params![idle_since.unix_micros(), limit as i64])? as u64)
+}

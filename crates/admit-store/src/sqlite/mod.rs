@@ -1,0 +1,311 @@
+//! Buckets and records in one file: the durable store for one machine.
+//!
+//! What was answered is on the disk: a process that is killed, or a machine that loses power, forgets neither debits nor
+//! completed keys. Several processes may share a file; together they stay exact. The file must be on a local disk, and
+//! is made readable for its owner alone.
+//!
+//! An operator reads it with `sqlite3`:
+//!
+//! ```sql
+//! SELECT scope, bucket_key, tokens, datetime(refilled_at / 1e6, 'unixepoch') FROM rate_budgets;
+//! ```
+//!
+//! ```
+//! use admit::{BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+//! use admit_store::sqlite::SqliteStore;
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("admit.db");
+//! let ingest = Scope::from_static("ingest");
+//! let rules = Rules { scopes: Scopes::new([ingest.clone()])?, retention: Retention::DEFAULT };
+//! let charge = Charge::one(ingest, Key::hashed("tenant"), "1/minute".parse()?);
+//!
+//! let store = SqliteStore::open(&path, rules.clone()).await?;
+//! assert!(store.take(&[charge.clone()], Now::Store).await?.is_granted());
+//! drop(store);
+//!
+//! let store = SqliteStore::open(&path, rules).await?;
+//! assert!(!store.take(&[charge], Now::Store).await?.is_granted());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod buckets;
+mod headers;
+mod leaderships;
+mod open;
+mod records;
+mod writer;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
+use admit::{
+    BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules,
+    SystemClock, TakeError, Timestamp, Unavailable,
+};
+pub use open::OpenError;
+/// For [`SqliteStore::complete_in`].
+pub use rusqlite;
+use tokio::sync::oneshot;
+use writer::Writer;
+
+use crate::leader::{Leader, Leadership};
+
+const NAME: &str = "SQLite";
+
+/// The most rows that one transaction of a sweep deletes, so that takes get their turn in between.
+const SWEEP_BATCH: u64 = 1_000;
+
+/// How a [`SqliteStore`] waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long to wait for another process that writes. Default 5 s.
+    pub busy_timeout: Duration,
+    /// The most operations that wait for the thread; more are unavailable. Default 4,096.
+    pub queue: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { busy_timeout: Duration::from_secs(5), queue: 4_096 }
+    }
+}
+
+/// A store in a file. Clones share one connection, on a thread of its own; it is closed when the last is dropped.
+#[derive(Clone)]
+pub struct SqliteStore {
+    rules: Arc<Rules>,
+    clock: Arc<dyn Clock>,
+    writer: Writer,
+}
+
+impl SqliteStore {
+    /// Opens the file at `path`, or makes it, with the default [`Settings`], on the [`SystemClock`].
+    ///
+    /// # Errors
+    /// [`OpenError`], which names the path.
+    pub async fn open(path: impl AsRef<Path>, rules: Rules) -> Result<Self, OpenError> {
+        Self::open_with(path, rules, Settings::default(), SystemClock).await
+    }
+
+    /// Opens the file at `path`, or makes it; the store reads `clock` where a caller passes [`Now::Store`].
+    ///
+    /// # Errors
+    /// [`OpenError`], which names the path.
+    pub async fn open_with(
+        path: impl AsRef<Path>,
+        rules: Rules,
+        settings: Settings,
+        clock: impl Clock + 'static,
+    ) -> Result<Self, OpenError> {
+        let path = path.as_ref().to_owned();
+        let scopes = rules.scopes.clone();
+        let (writer, run) = Writer::new(settings.queue.max(1));
+        let (opened, answer) = oneshot::channel();
+        let thread_path = path.clone();
+        let thread =
+            std::thread::Builder::new().name("admit-sqlite".into()).spawn(move || {
+                match open::open(&thread_path, &scopes, settings.busy_timeout) {
+                    Ok(connection) => {
+                        if opened.send(Ok(())).is_ok() {
+                            run(connection);
+                        }
+                    }
+                    Err(error) => drop(opened.send(Err(error))),
+                }
+            });
+        let failed = |source| OpenError::Thread { path, source };
+        thread.map_err(failed.clone())?;
+        answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
+        Ok(Self { rules: Arc::new(rules), clock: Arc::new(clock), writer })
+    }
+
+    /// Completes a record as [`IdempotencyStore::complete`] does, inside a transaction of the caller's on the same file,
+    /// so that the work and its record are committed together. Blocks as the transaction does.
+    ///
+    /// The transaction must be immediate ([`rusqlite::TransactionBehavior::Immediate`]): one that first reads may find
+    /// that another process wrote meanwhile, and fail. On an error, roll it back.
+    ///
+    /// # Errors
+    /// [`IdempotencyError::TicketLost`] if the lease had lapsed: another run may have the key.
+    pub fn complete_in(
+        &self,
+        transaction: &rusqlite::Transaction<'_>,
+        ticket: &Ticket,
+        outcome: &Outcome,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<(), IdempotencyError> {
+        records::complete_in(transaction, ticket, outcome, terms, at(&*self.clock, now))
+    }
+
+    /// Reads the clock when the operation runs, not when it is queued.
+    fn moment(&self, now: Now) -> impl Fn() -> Timestamp + Send + 'static {
+        let clock = self.clock.clone();
+        move || at(&*clock, now)
+    }
+}
+
+fn at(clock: &dyn Clock, now: Now) -> Timestamp {
+    match now {
+        Now::Store => clock.now(),
+        Now::At(now) => now,
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+impl BudgetStore for SqliteStore {
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        match self.rules.prepare(charges)? {
+            Prepared::Decided(decision) => Ok(decision),
+            Prepared::Ask(take) => {
+                let now = self.moment(now);
+                Ok(self.writer.run(move |connection| buckets::take(connection, &take, now())).await?)
+            }
+        }
+    }
+
+    async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        match self.rules.prepare(charges)? {
+            Prepared::Decided(decision) => Ok(decision),
+            Prepared::Ask(take) => {
+                let now = self.moment(now);
+                Ok(self.writer.run(move |connection| buckets::peek(connection, &take, now())).await?)
+            }
+        }
+    }
+
+    async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
+        let take = self.rules.prepare_refund(charges)?;
+        Ok(self.writer.run(move |connection| buckets::refund(connection, &take)).await?)
+    }
+
+    async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
+        let idle_since = self.moment(now)().saturating_sub(self.rules.retention.duration());
+        let mut deleted = 0;
+        loop {
+            let delete = move |connection: &_| buckets::delete_idle(connection, idle_since, SWEEP_BATCH);
+            let batch = self.writer.run(delete).await?;
+            deleted += batch;
+            if batch < SWEEP_BATCH {
+                return Ok(deleted);
+            }
+        }
+    }
+}
+
+impl IdempotencyStore for SqliteStore {
+    async fn look(
+        &self,
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Option<Claim>, Unavailable> {
+        let (key, fingerprint, terms, now) = (*key, *fingerprint, terms.clone(), self.moment(now));
+        let record = move |connection: &_| {
+            let record = records::read(connection, key)?;
+            Ok(record.and_then(|record| record.look(fingerprint, &terms, now())))
+        };
+        self.writer.run(record).await
+    }
+
+    async fn claim(
+        &self,
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Claim, Unavailable> {
+        let (key, fingerprint, terms, now) = (*key, *fingerprint, terms.clone(), self.moment(now));
+        self.writer.run(move |connection| records::claim(connection, key, fingerprint, &terms, now())).await
+    }
+
+    async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
+        let (ticket, terms, now) = (ticket.clone(), terms.clone(), self.moment(now));
+        let renew = move |connection: &_| records::renew(connection, &ticket, &terms, now());
+        records::answer(self.writer.run(renew).await?)
+    }
+
+    async fn complete(
+        &self,
+        ticket: &Ticket,
+        outcome: &Outcome,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<(), IdempotencyError> {
+        let (ticket, outcome, terms) = (ticket.clone(), outcome.clone(), terms.clone());
+        let now = self.moment(now);
+        let complete = move |connection: &_| records::complete(connection, &ticket, &outcome, &terms, now());
+        records::answer(self.writer.run(complete).await?)
+    }
+
+    async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
+        let (ticket, now) = (ticket.clone(), self.moment(now));
+        let release = move |connection: &_| records::release(connection, &ticket, now());
+        records::answer(self.writer.run(release).await?)
+    }
+
+    async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
+        let now = self.moment(now)();
+        let mut deleted = 0;
+        loop {
+            let delete = move |connection: &_| records::delete_expired(connection, now, SWEEP_BATCH);
+            let batch = self.writer.run(delete).await?;
+            deleted += batch;
+            if batch < SWEEP_BATCH {
+                return Ok(deleted);
+            }
+        }
+    }
+}
+
+impl Leader for SqliteStore {
+    async fn lead(
+        &self,
+        name: &str,
+        holder: &str,
+        lease: Duration,
+        now: Now,
+    ) -> Result<Option<Leadership>, Unavailable> {
+        let (name, holder, now) = (name.to_owned(), holder.to_owned(), self.moment(now));
+        let lead = move |connection: &_| leaderships::lead(connection, &name, &holder, lease, now());
+        self.writer.run(lead).await
+    }
+}
+
+#[cfg(feature = "conformance")]
+impl crate::conformance::Inspect for SqliteStore {
+    #[allow(clippy::expect_used)] // For tests.
+    async fn bucket(&self, scope: &admit::Scope, key: &admit::Key) -> Option<admit::Bucket> {
+        let (scope, key) = (scope.clone(), *key);
+        self.writer
+            .run(move |connection| buckets::read(connection, &scope, key))
+            .await
+            .expect("a bucket is read")
+    }
+
+    #[allow(clippy::expect_used)] // For tests.
+    async fn record(&self, key: &RecordKey) -> Option<admit::idempotency::Record> {
+        let key = *key;
+        self.writer.run(move |connection| records::read(connection, key)).await.expect("a record is read")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+DELETE FROM idempotency_records WHERE record_key = ?1

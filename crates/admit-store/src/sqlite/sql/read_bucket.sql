@@ -1,0 +1,1 @@
+SELECT tokens, refilled_at FROM rate_budgets WHERE scope = ?1 AND bucket_key = ?2

@@ -1,0 +1,1 @@
+SELECT last FROM idempotency_fence WHERE only = 1

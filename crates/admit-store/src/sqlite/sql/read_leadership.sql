@@ -1,0 +1,1 @@
+SELECT holder, fence, lease_until FROM leaderships WHERE name = ?1

@@ -1,0 +1,185 @@
+//! One thread that owns the connection, and commits in groups.
+//!
+//! While one commit is on its way to the disk, the operations that arrive wait; the next transaction carries them all, in
+//! the order in which they arrived, so that one flush pays for many. An operation is answered only once its transaction
+//! is committed. One that finds nothing to write costs no flush.
+
+use std::sync::Arc;
+
+use admit::Unavailable;
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+
+/// The most operations of one transaction: they share a flush, and wait for each other.
+const MAX_BATCH: usize = 256;
+
+/// Why the file could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error(transparent)]
+    Sql(#[from] rusqlite::Error),
+    #[error("the row holds {0}, which no store writes")]
+    Corrupt(&'static str),
+    #[error("the queue of {0} operations is full")]
+    QueueFull(usize),
+    #[error("the thread that owns the connection has ended")]
+    Ended,
+}
+
+/// Hands operations to the thread. The thread ends, and closes the file, when the last clone is dropped.
+#[derive(Clone)]
+pub(super) struct Writer {
+    queue: mpsc::Sender<Box<dyn Job>>,
+}
+
+trait Job: Send {
+    /// Whether somebody still waits for the answer.
+    fn is_wanted(&self) -> bool;
+    /// May run again, after its transaction was rolled back because of another operation.
+    fn run(&mut self, connection: &Connection) -> Result<(), Failure>;
+    fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>);
+}
+
+struct Operation<F, T> {
+    work: F,
+    result: Option<T>,
+    reply: oneshot::Sender<Result<T, Arc<Failure>>>,
+}
+
+impl<F, T> Job for Operation<F, T>
+where
+    F: FnMut(&Connection) -> Result<T, Failure> + Send,
+    T: Send,
+{
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed()
+    }
+
+    fn run(&mut self, connection: &Connection) -> Result<(), Failure> {
+        self.result = Some((self.work)(connection)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) {
+        let Self { result, reply, .. } = *self;
+        let _ = reply.send(committed.and_then(|()| result.ok_or_else(|| Arc::new(Failure::Ended)))); // A caller that left wants no answer.
+    }
+}
+
+impl Writer {
+    /// A queue of `capacity` operations, and what empties it: to be run on a thread of its own.
+    pub(super) fn new(capacity: usize) -> (Self, impl FnOnce(Connection) + Send + 'static) {
+        let (queue, mut waiting) = mpsc::channel::<Box<dyn Job>>(capacity);
+        let run = move |mut connection: Connection| {
+            while let Some(first) = waiting.blocking_recv() {
+                let mut batch = vec![first];
+                while batch.len() < MAX_BATCH
+                    && let Ok(next) = waiting.try_recv()
+                {
+                    batch.push(next);
+                }
+                batch.retain(|job| job.is_wanted());
+                commit(&mut connection, batch);
+            }
+        };
+        (Self { queue }, run)
+    }
+
+    /// Runs `work` in a transaction that may write, and tells its result once that is committed.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        let operation = Operation { work, result: None, reply };
+        self.queue.try_send(Box::new(operation)).map_err(|error| {
+            unavailable(match error {
+                mpsc::error::TrySendError::Full(_) => Failure::QueueFull(self.queue.max_capacity()),
+                mpsc::error::TrySendError::Closed(_) => Failure::Ended,
+            })
+        })?;
+        match answer.await {
+            Ok(result) => result.map_err(|failure| Unavailable::new(super::NAME, failure)),
+            Err(_) => Err(unavailable(Failure::Ended)),
+        }
+    }
+}
+
+pub(super) fn unavailable(failure: Failure) -> Unavailable {
+    Unavailable::new(super::NAME, failure)
+}
+
+fn commit(connection: &mut Connection, mut batch: Vec<Box<dyn Job>>) {
+    if batch.is_empty() {
+        return;
+    }
+    match attempt(connection, &mut batch) {
+        Ok(()) => batch.into_iter().for_each(|job| job.answer(Ok(()))),
+        Err(Trouble::Operation(_)) if batch.len() > 1 => {
+            // One operation must not take the others down with it.
+            batch.into_iter().for_each(|job| commit(connection, vec![job]));
+        }
+        Err(Trouble::Operation(failure) | Trouble::Transaction(failure)) => {
+            let failure = Arc::new(failure);
+            batch.into_iter().for_each(|job| job.answer(Err(failure.clone())));
+        }
+    }
+}
+
+enum Trouble {
+    /// One operation failed; nothing was written.
+    Operation(Failure),
+    /// The transaction could not begin or commit.
+    Transaction(Failure),
+}
+
+fn attempt(connection: &mut Connection, batch: &mut [Box<dyn Job>]) -> Result<(), Trouble> {
+    let sql = |error: rusqlite::Error| Trouble::Transaction(error.into());
+    // Immediate, so that no other process writes between what is read here and what is written.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sql)?;
+    for job in batch {
+        job.run(&transaction).map_err(Trouble::Operation)?; // Dropping the transaction rolls it back.
+    }
+    transaction.commit().map_err(sql)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_operation_that_fails_takes_no_other_with_it_and_leaves_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE numbers (n INTEGER CHECK (n < 10))").unwrap();
+        let (writer, run) = Writer::new(8);
+        let insert = |first: i64, second: i64| {
+            writer.run(move |connection| {
+                connection.execute("INSERT INTO numbers VALUES (?1)", [first])?;
+                connection.execute("INSERT INTO numbers VALUES (?1)", [second])?;
+                Ok(())
+            })
+        };
+        // All three are queued before the thread starts, so they share a transaction.
+        let (good, bad, other) = (insert(1, 2), insert(3, 99), insert(4, 5));
+        let thread = async { std::thread::spawn(move || run(connection)) };
+        let (good, bad, other, _) = tokio::join!(biased; good, bad, other, thread);
+        assert!(good.is_ok() && bad.is_err() && other.is_ok());
+        let all = writer.run(|connection| {
+            let mut statement = connection.prepare("SELECT n FROM numbers ORDER BY n")?;
+            let rows = statement.query_map([], |row| row.get::<_, i64>(0))?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        });
+        assert_eq!(all.await.unwrap(), [1, 2, 4, 5]);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_unavailable() {
+        let (writer, _run) = Writer::new(1);
+        let waiting = writer.run(|_| Ok(()));
+        let refused = async { writer.run(|_| Ok(())).await.unwrap_err() };
+        let error =
+            tokio::select! { biased; _ = waiting => panic!("nobody runs it"), error = refused => error };
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(cause, "the queue of 1 operations is full");
+    }
+}
