@@ -65,7 +65,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
         let (parts, body) = request.into_parts();
-        let id = CorrelationId::of(&parts);
+        let mut id = None; // Only a run, or the lack of one, has a cause in the log.
         let mut ledger = Ledger::new(self.purse.as_deref(), &parts);
         let sorted = self.sort(&parts, body).await;
         let (result, echo) = match sorted {
@@ -86,15 +86,18 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             Ok(Sorted::Keyed(how, key, body)) => {
                 let echo = key.echo();
                 let request = Request::from_parts(parts.clone(), body);
-                (self.once(&parts, &how, &key, service, request, &mut ledger, &id).await, echo)
+                let id = id.insert(CorrelationId::of(&parts));
+                (self.once(&parts, &how, &key, service, request, &mut ledger, id).await, echo)
             }
         };
         let mut response = match result {
             Ok(ran) => ran?,
             Err(Stopped::Problem(problem)) => problem.into_response_to(&parts.headers),
-            Err(Stopped::Rejection(rejection)) => {
-                self.settings.renders.problem(&parts, &rejection, &id).into_response_to(&parts.headers)
-            }
+            Err(Stopped::Rejection(rejection)) => self
+                .settings
+                .renders
+                .problem(&parts, &rejection, id.as_ref())
+                .into_response_to(&parts.headers),
         };
         ledger.mark(response.headers_mut());
         if let Some(key) = echo {

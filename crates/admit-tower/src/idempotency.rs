@@ -23,7 +23,8 @@
 //! * The client hangs up: handler and record are finished all the same. While the request still waits for its turn, it
 //!   is dropped.
 //! * The handler panics, or answers 5xx, 429, 408, 401 or 403: the key is free again.
-//! * The store is unavailable before the run: 503, nothing ran.
+//! * The store is unavailable before the run: 503, nothing ran. If it was the answer to the claim that got lost, the key
+//!   is in flight until the lease lapses, as if the process had died.
 //! * The store is unavailable after the run: the client gets the response; the key stays in flight until the lease
 //!   lapses, and then [`OnLapse`](admit::idempotency::OnLapse) decides. A handler that may not run twice records its
 //!   response in its own transaction ([`run`](crate::run)) or stays blocked.

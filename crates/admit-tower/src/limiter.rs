@@ -134,13 +134,13 @@ impl<S: BudgetStore> Limiter<S> {
                     self.observers.tell(Event::Refused(&quota.charge.scope));
                 }
                 let fields = self.dialect.refused(&refused);
-                self.reject(request, Rejection::Refused(refused), &CorrelationId::of(request), fields)
+                self.reject(request, Rejection::Refused(refused), None, fields)
             }
             Ok(Err(TakeError::Charge(cause))) => {
                 let id = CorrelationId::of(request);
                 error!(correlation_id = %id, error = &cause as &dyn std::error::Error, "the charges are wrong");
                 self.tell(&quotas, Event::Unavailable);
-                self.reject(request, Rejection::Internal, &id, HeaderMap::new())
+                self.reject(request, Rejection::Internal, Some(&id), HeaderMap::new())
             }
             Ok(Err(TakeError::Unavailable(cause))) => self.unavailable(request, &quotas, &cause),
             Err(elapsed) => self.unavailable(request, &quotas, &Unavailable::new("budget", elapsed)),
@@ -157,10 +157,16 @@ impl<S: BudgetStore> Limiter<S> {
         }
         error!(correlation_id = %id, error = cause, "budgets unavailable; the request does not run");
         self.tell(quotas, Event::Unavailable);
-        self.reject(request, Rejection::Unavailable, &id, HeaderMap::new())
+        self.reject(request, Rejection::Unavailable, Some(&id), HeaderMap::new())
     }
 
-    fn reject(&self, request: &Parts, why: Rejection, id: &CorrelationId, fields: HeaderMap) -> Admission {
+    fn reject(
+        &self,
+        request: &Parts,
+        why: Rejection,
+        id: Option<&CorrelationId>,
+        fields: HeaderMap,
+    ) -> Admission {
         let mut problem = self.renders.problem(request, &why, id);
         for (name, value) in fields {
             if let Some(name) = name {

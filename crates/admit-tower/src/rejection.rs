@@ -221,13 +221,18 @@ impl Renders {
         Self(Some(Arc::new(render)))
     }
 
-    /// The problem; where the log has the cause, with the id that it stands under there.
-    pub(crate) fn problem(&self, request: &Parts, rejection: &Rejection, id: &CorrelationId) -> Problem {
+    /// The problem; where the log has the cause, with the `id` that it stands under there.
+    pub(crate) fn problem(
+        &self,
+        request: &Parts,
+        rejection: &Rejection,
+        id: Option<&CorrelationId>,
+    ) -> Problem {
         let mut problem = match &self.0 {
             Some(render) => render.render(request, rejection),
             None => rejection.problem(),
         };
-        if rejection.has_cause() {
+        if let Some(id) = id.filter(|_| rejection.has_cause()) {
             problem = problem.with("correlation_id", id.as_str());
             if let Some(value) = id.header_value() {
                 problem = problem.header(X_CORRELATION_ID, value);

@@ -366,6 +366,45 @@ async fn a_long_run_keeps_its_lease() {
 }
 
 #[tokio::test]
+async fn who_waits_for_a_run_that_fails_runs_next_and_pays_once() {
+    let setup = Setup::new();
+    let server = Arc::new(setup.serve(setup.layer(by_header()).budgets(setup.budgets("100/hour"))).await);
+    let send = |come_to: &'static str| {
+        let server = Arc::clone(&server);
+        let request = keyed("a").header("x-hold", "1").header("x-come-to", come_to);
+        tokio::spawn(async move { server.send(request, "").await })
+    };
+    let failing = send("500");
+    setup.work.started.notified().await;
+    let waiting = send("201");
+    setup.work.go.0.add_permits(2);
+    assert_eq!(failing.await.unwrap().status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(waiting.await.unwrap().status(), StatusCode::CREATED);
+    let next = server.send(keyed("b"), "").await;
+    assert_eq!(next.headers()["ratelimit"], r#""ingest";r=97;t=108, "burst";r=997;t=1"#);
+}
+
+#[tokio::test]
+async fn a_response_with_trailers_is_given_whole_and_not_replayed_without_them() {
+    use tower::{Layer, ServiceExt};
+
+    let setup = Setup::new();
+    let inner = tower::service_fn(|_: Request<_>| async {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, http::HeaderValue::from_static("x"))]);
+        let frames = [Frame::data(Bytes::from_static(b"data")), Frame::trailers(trailers)];
+        let body = StreamBody::new(futures::stream::iter(frames.map(Ok::<_, std::convert::Infallible>)));
+        Ok::<_, std::convert::Infallible>(http::Response::new(body))
+    });
+    let service = setup.layer(by_header()).layer(inner);
+    let send = || service.clone().oneshot(keyed("a").body(http_body_util::Empty::<Bytes>::new()).unwrap());
+    let first = send().await.unwrap().into_body().collect().await.unwrap();
+    assert_eq!(first.trailers().unwrap()["etag"], "x");
+    assert_eq!(first.to_bytes(), "data");
+    assert_eq!(send().await.unwrap().status(), StatusCode::CONFLICT);
+    assert_eq!(setup.seen.take(), ["tombstoned", "gone"]);
+}
+
+#[tokio::test]
 async fn as_many_run_as_may() {
     let setup = Setup::new();
     let layer = setup.layer(by_header()).max_runs(1);
