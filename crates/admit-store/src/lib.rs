@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | [`MemoryStore`](memory::MemoryStore) | one process; forgets on a restart | `memory` |
 //! | [`SqliteStore`](sqlite::SqliteStore) | one machine; forgets nothing | `sqlite` |
-//! | `PostgresStore` | many replicas | `postgres` |
+//! | [`PostgresStore`](postgres::PostgresStore) | many replicas | `postgres` |
 //!
 //! ```
 //! use admit::{BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
@@ -37,6 +37,8 @@ mod leader;
 pub mod conformance;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

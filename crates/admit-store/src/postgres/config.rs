@@ -1,0 +1,137 @@
+//! Where the store's tables are, and what it may cost.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How to reach PostgreSQL, and the bounds that hold there.
+///
+/// ```
+/// use admit_store::postgres::PostgresConfig;
+///
+/// let mut config = PostgresConfig::new("postgres://app@db.internal/app?sslmode=require");
+/// config.schema = "plexsphere".parse()?;
+/// # Ok::<(), admit_store::postgres::SchemaNameError>(())
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct PostgresConfig {
+    /// A connection URL or `key=value` string, as tokio-postgres reads it. `sslmode` is `disable`, `prefer` (the
+    /// default: encrypted if the server can, without asking who it is) or `require` (the certificate must be valid).
+    pub url: String,
+    /// The schema of the tables. Default `admit`.
+    pub schema: SchemaName,
+    /// The most connections, apart from those of the application. Default 8: statements are short, and takes of one
+    /// bucket wait for each other anyway.
+    pub connections: usize,
+    /// How long a call may wait for a free connection, and again for a new one to be made. Default 2 s.
+    pub acquire_timeout: Duration,
+    /// How long a statement may wait for the lock of a row. Default 1 s.
+    pub lock_timeout: Duration,
+    /// How long a statement may take, its waits included, before it is given up. Default 5 s.
+    pub statement_timeout: Duration,
+    /// How long the migrations may wait for a lock. Default 30 s: another replica may be migrating.
+    pub migration_lock_timeout: Duration,
+    /// Whether to make and change the tables at the start. Default true; otherwise they must be as they should be.
+    pub migrate: bool,
+    /// TLS to use with `sslmode=require` instead of the system's root certificates.
+    pub tls: Option<rustls::ClientConfig>,
+}
+
+impl PostgresConfig {
+    /// The defaults, at `url`.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            schema: SchemaName::default(),
+            connections: 8,
+            acquire_timeout: Duration::from_secs(2),
+            lock_timeout: Duration::from_secs(1),
+            statement_timeout: Duration::from_secs(5),
+            migration_lock_timeout: Duration::from_secs(30),
+            migrate: true,
+            tls: None,
+        }
+    }
+}
+
+/// Without the URL, which may hold a password.
+impl fmt::Debug for PostgresConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("schema", &self.schema)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The name of a schema: 1 to 63 of `a`–`z`, `0`–`9` and `_`, not a digit first, so that it is the same with and without
+/// quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaName(String);
+
+/// A text that cannot name the store's schema.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} cannot name the schema; use 1 to 63 of a-z, 0-9 and _, not a digit first, and not pg_ as the beginning"
+)]
+pub struct SchemaNameError(String);
+
+impl SchemaName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name as it stands in SQL.
+    pub(super) fn quoted(&self) -> String {
+        format!("\"{}\"", self.0) // Holds no quotes.
+    }
+}
+
+/// `admit`.
+impl Default for SchemaName {
+    fn default() -> Self {
+        Self("admit".to_owned())
+    }
+}
+
+impl FromStr for SchemaName {
+    type Err = SchemaNameError;
+
+    fn from_str(name: &str) -> Result<Self, SchemaNameError> {
+        let plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+        let starts = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+        // Names that begin with pg_ are the server's.
+        if plain && starts && name.len() <= 63 && !name.starts_with("pg_") {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(SchemaNameError(name.to_owned()))
+        }
+    }
+}
+
+impl fmt::Display for SchemaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_needs_no_quotes() {
+        for wrong in ["", "1a", "A", "a-b", "a\"b", "pg_x", "é", &"a".repeat(64)] {
+            assert!(wrong.parse::<SchemaName>().is_err(), "{wrong}");
+        }
+        assert_eq!("plexsphere".parse::<SchemaName>().unwrap().quoted(), "\"plexsphere\"");
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let config = PostgresConfig::new("postgres://u:hunter2@h/db");
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,242 @@
+//! The pool of connections, and the one way in which statements are run: bounded, repeated where that is safe.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use admit::{Now, Timestamp, Unavailable};
+use backon::{ExponentialBuilder, Retryable};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::migrate::ConnectError;
+use super::{PostgresConfig, tls};
+
+/// A parameter with its type: statements are sent unnamed and whole, so that a pooler may run each on any connection.
+pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// The store's SQL raises it in a transaction that is not `read committed`.
+const NOT_READ_COMMITTED: &str = "AD001";
+
+/// How often a statement is repeated that the server undid because of others.
+const RETRIES: usize = 5;
+
+/// The connections of one store. Clones share them.
+#[derive(Clone)]
+pub(super) struct Database(Arc<Shared>);
+
+struct Shared {
+    pool: Pool,
+    tls: MakeRustlsConnect,
+    schema: String,
+    acquire_timeout: Duration,
+    lock_timeout_ms: i32,
+    statement_timeout: Duration,
+    /// Whether statements are sent within a transaction that states its isolation, because the server's default is
+    /// another one.
+    states_isolation: AtomicBool,
+}
+
+/// Why a statement gave no rows.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    #[error("no connection")]
+    Pool(#[source] PoolError),
+    #[error("a statement failed")]
+    Statement(#[source] tokio_postgres::Error),
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("the answer is not as it should be: {0}")]
+    Answer(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl CallError {
+    fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Statement(error) => error.code(),
+            _ => None,
+        }
+    }
+
+    /// Whether the server has undone the statement, and may well do it when asked again.
+    fn is_transient(&self) -> bool {
+        self.code().is_some_and(|code| {
+            [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
+        })
+    }
+}
+
+impl From<CallError> for Unavailable {
+    fn from(error: CallError) -> Self {
+        Self::new("PostgreSQL", error)
+    }
+}
+
+impl Database {
+    /// Makes no connection yet.
+    pub(super) fn new(config: &PostgresConfig) -> Result<Self, ConnectError> {
+        let mut postgres: tokio_postgres::Config = config.url.parse().map_err(ConnectError::Url)?;
+        if postgres.get_application_name().is_none() {
+            postgres.application_name("admit");
+        }
+        postgres.connect_timeout(config.acquire_timeout);
+        // A peer that is gone without a word must not hold a connection.
+        postgres.tcp_user_timeout(config.statement_timeout).keepalives_idle(Duration::from_secs(30));
+        let tls = tls::connector(postgres.get_ssl_mode(), config.tls.clone()).map_err(ConnectError::Tls)?;
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let pool = Pool::builder(Manager::from_config(postgres, tls.clone(), recycling))
+            .max_size(config.connections.max(1))
+            .wait_timeout(Some(config.acquire_timeout))
+            .create_timeout(Some(config.acquire_timeout))
+            .recycle_timeout(Some(config.acquire_timeout))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(ConnectError::Pool)?;
+        Ok(Self(Arc::new(Shared {
+            pool,
+            tls,
+            schema: config.schema.quoted(),
+            acquire_timeout: config.acquire_timeout,
+            lock_timeout_ms: millis(config.lock_timeout),
+            statement_timeout: config.statement_timeout,
+            states_isolation: AtomicBool::new(false),
+        })))
+    }
+
+    /// The schema as it stands in SQL.
+    pub(super) fn schema(&self) -> &str {
+        &self.0.schema
+    }
+
+    /// What the SQL functions take as the bound of their waits for locks.
+    pub(super) fn lock_timeout_ms(&self) -> &i32 {
+        &self.0.lock_timeout_ms
+    }
+
+    /// A connection of the pool.
+    pub(super) async fn connection(&self) -> Result<Object, CallError> {
+        self.0.pool.get().await.map_err(CallError::Pool)
+    }
+
+    /// Runs a statement that gives one row, in a transaction of its own, `read committed`.
+    pub(super) async fn row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, CallError> {
+        // Tiny: what interfered is most likely over, and the jitter keeps two from interfering again.
+        let retry = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(1))
+            .with_max_delay(Duration::from_millis(20))
+            .with_max_times(RETRIES)
+            .with_jitter();
+        (|| self.attempt(sql, params)).retry(retry).when(CallError::is_transient).await
+    }
+
+    /// Runs a statement that deletes up to `batch` rows and tells how many, until it finds fewer.
+    pub(super) async fn sweep(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+        batch: i32,
+    ) -> Result<u64, Unavailable> {
+        let mut total = 0;
+        loop {
+            let deleted = get::<i64>(&self.row(sql, params).await?, 0)?;
+            total += deleted.unsigned_abs();
+            if deleted < i64::from(batch) {
+                return Ok(total);
+            }
+        }
+    }
+
+    async fn attempt(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, CallError> {
+        let states_isolation = self.0.states_isolation.load(Ordering::Relaxed);
+        match self.send(sql, params, states_isolation).await {
+            Err(error)
+                if error.code().is_some_and(|code| code.code() == NOT_READ_COMMITTED)
+                    && !states_isolation =>
+            {
+                self.0.states_isolation.store(true, Ordering::Relaxed);
+                self.send(sql, params, true).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send(&self, sql: &str, params: &[Param<'_>], states_isolation: bool) -> Result<Row, CallError> {
+        let connection = self.connection().await?;
+        let answer = async {
+            if states_isolation {
+                in_read_committed(&connection, sql, params).await
+            } else {
+                connection.query_typed_one(sql, params).await
+            }
+        };
+        match timeout(self.0.statement_timeout, answer).await {
+            Ok(answer) => answer.map_err(CallError::Statement),
+            Err(_) => {
+                self.give_up(connection);
+                Err(CallError::TimedOut(self.0.statement_timeout))
+            }
+        }
+    }
+
+    /// Closes a connection that did not answer, and asks the server to stop what it does there.
+    fn give_up(&self, connection: Object) {
+        let client = Object::take(connection);
+        let cancel = client.cancel_token();
+        drop(client);
+        let (tls, limit) = (self.0.tls.clone(), self.0.acquire_timeout);
+        tokio::spawn(async move {
+            let _ = timeout(limit, cancel.cancel_query(tls)).await; // The server may be gone.
+        });
+    }
+}
+
+/// Sends the transaction's three statements at once: still one round trip.
+async fn in_read_committed(
+    client: &Client,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Result<Row, tokio_postgres::Error> {
+    let (begin, row, commit) = tokio::join!(
+        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        client.query_typed_one(sql, params),
+        client.batch_execute("COMMIT"), // Rolls back if the statement failed.
+    );
+    begin?;
+    let row = row?;
+    commit?; // Not committed is not done.
+    Ok(row)
+}
+
+/// `NULL` is the server's clock. Whole microseconds, on both sides.
+pub(super) fn moment(now: Now) -> Option<SystemTime> {
+    match now {
+        Now::Store => None,
+        Now::At(at) => Some(at.into()),
+    }
+}
+
+/// A column of an answer.
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, CallError> {
+    row.try_get(column).map_err(CallError::Statement)
+}
+
+/// A moment of an answer.
+pub(super) fn timestamp(time: SystemTime) -> Result<Timestamp, CallError> {
+    Timestamp::try_from(time).map_err(|error| CallError::Answer(error.into()))
+}
+
+/// Whole milliseconds, at least one (zero would be no bound), as the server's settings take them.
+pub(super) fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX).max(1)
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("schema", &self.0.schema).finish_non_exhaustive()
+    }
+}

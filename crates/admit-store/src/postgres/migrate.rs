@@ -1,0 +1,308 @@
+//! Makes and changes the tables, from any number of replicas at once.
+//!
+//! All pending migrations run in one transaction under an advisory lock of that transaction (one of the session would
+//! not survive a pooler). A store that finds everything in place writes nothing, locks nothing and needs no right to
+//! change tables.
+
+use std::error::Error;
+use std::time::Duration;
+
+use admit::{Scopes, Unavailable};
+use deadpool_postgres::BuildError;
+use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery, AsyncTransaction};
+use refinery_core::{Migration, Runner};
+use time::OffsetDateTime;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, IsolationLevel, Transaction};
+
+use super::database::{CallError, Database, millis};
+use super::{PostgresConfig, scope_check};
+
+/// In order. A migration that was published never changes: the history has its checksum.
+const MIGRATIONS: [(&str, &str); 3] = [
+    ("V1__rate_budgets", include_str!("sql/V1__rate_budgets.sql")),
+    ("V2__idempotency", include_str!("sql/V2__idempotency.sql")),
+    ("V3__leaderships", include_str!("sql/V3__leaderships.sql")),
+];
+
+/// PostgreSQL 14 brought exact `extract(epoch …)` and functions whose bodies are parsed when they are made.
+const OLDEST_SERVER: i32 = 140_000;
+
+/// A migration of large tables may take its time; a server that hangs must not hold up a start for ever.
+const MIGRATION_LIMIT: Duration = Duration::from_secs(600);
+
+/// First half of the advisory lock's key; the second is a hash of the schema's name. "Admt".
+const LOCK_CLASS: i32 = 0x4164_6d74;
+
+/// Why a store could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The URL is wrong.
+    #[error("the PostgreSQL URL cannot be read")]
+    Url(#[source] tokio_postgres::Error),
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
+    /// The pool cannot be made.
+    #[error("the pool of connections cannot be made")]
+    Pool(#[source] BuildError),
+    /// The server cannot be reached, or did not answer.
+    #[error("PostgreSQL cannot be asked for the state of schema {schema}")]
+    Unreachable {
+        /// The schema of the store.
+        schema: String,
+        /// Why.
+        source: Unavailable,
+    },
+    /// The server is too old.
+    #[error("PostgreSQL {version} is too old; the store needs 14 or newer")]
+    OldServer {
+        /// The version the server tells.
+        version: String,
+    },
+    /// The tables are not as this version needs them, and the store was told not to change them.
+    #[error("schema {schema} lacks {pending}, and this store is set not to migrate; migrate it first")]
+    NotMigrated {
+        /// The schema of the store.
+        schema: String,
+        /// What is missing.
+        pending: String,
+    },
+    /// The role may not make or change the tables.
+    #[error(
+        "the role may not migrate schema {schema}, which lacks {pending}; start once with a role that may (it needs \
+         CREATE on the database, or on the schema if that exists, and to own the tables if they do), or grant that"
+    )]
+    Privilege {
+        /// The schema of the store.
+        schema: String,
+        /// What is missing.
+        pending: String,
+        /// What the server said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A migration failed, and with it all were undone.
+    #[error("migrating schema {schema}, which lacks {pending}, failed; nothing was changed")]
+    Migration {
+        /// The schema of the store.
+        schema: String,
+        /// What is missing.
+        pending: String,
+        /// What the server said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// How far a schema is.
+#[derive(Debug)]
+struct Standing {
+    has_schema: bool,
+    pending: Vec<String>,
+    scopes: scope_check::Standing,
+}
+
+/// Brings the tables to what this version and `scopes` need.
+pub(super) async fn migrate(
+    config: &PostgresConfig,
+    database: &Database,
+    scopes: &Scopes,
+) -> Result<(), ConnectError> {
+    let schema = config.schema.as_str();
+    let unreachable =
+        |source: CallError| ConnectError::Unreachable { schema: schema.into(), source: source.into() };
+    let late = |limit| move |_| CallError::TimedOut(limit);
+
+    let mut connection = database.connection().await.map_err(unreachable)?;
+    let look = tokio::time::timeout(config.statement_timeout, look(&connection, database.schema(), scopes));
+    let standing = look
+        .await
+        .map_err(late(config.statement_timeout))
+        .and_then(|looked| looked.map_err(CallError::Statement))
+        .map_err(unreachable)?
+        .map_err(|version| ConnectError::OldServer { version })?;
+    let Some(pending) = standing.pending() else { return Ok(()) };
+    let schema = schema.to_owned();
+    if !config.migrate {
+        return Err(ConnectError::NotMigrated { schema, pending });
+    }
+    tracing::info!(schema, pending, "migrating the rate budget store");
+    let lock_timeout = millis(config.migration_lock_timeout).to_string();
+    let run = run(&mut connection, database.schema(), scopes, &lock_timeout);
+    let error = match tokio::time::timeout(MIGRATION_LIMIT, run).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => error,
+        Err(_) => {
+            drop(deadpool_postgres::Object::take(connection)); // Its transaction must not go back to the pool.
+            return Err(ConnectError::Migration {
+                schema,
+                pending,
+                source: CallError::TimedOut(MIGRATION_LIMIT).into(),
+            });
+        }
+    };
+    if sql_state(error.as_ref()) == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+        return Err(ConnectError::Privilege { schema, pending, source: error });
+    }
+    Err(ConnectError::Migration { schema, pending, source: error })
+}
+
+impl Standing {
+    /// What is missing, for the operator; nothing if all is there.
+    fn pending(&self) -> Option<String> {
+        let mut missing = self.pending.clone();
+        if !self.scopes.missing.is_empty() {
+            missing.push(format!("the scopes {}", self.scopes.missing.join(", ")));
+        } else if !self.scopes.validated {
+            missing.push("a validated constraint on the scopes".to_owned());
+        }
+        (!missing.is_empty()).then(|| missing.join("; "))
+    }
+}
+
+/// What is there and what is missing. The inner error is the version of a server that is too old.
+async fn look(
+    client: &Client,
+    schema: &str,
+    scopes: &Scopes,
+) -> Result<Result<Standing, String>, tokio_postgres::Error> {
+    // The catalogues are read, as the names alone may be answered from before another replica made them.
+    const ASK: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_version'), \
+                       EXISTS (SELECT FROM pg_namespace WHERE oid = to_regnamespace($1)), \
+                       EXISTS (SELECT FROM pg_class WHERE oid = to_regclass($2))";
+    let history = format!("{schema}.migrations");
+    let row = client.query_typed_one(ASK, &[(&schema, Type::TEXT), (&history, Type::TEXT)]).await?;
+    if row.try_get::<_, i32>(0)? < OLDEST_SERVER {
+        return Ok(Err(row.try_get(1)?));
+    }
+    let applied: Vec<(i32, String)> = if row.try_get(3)? {
+        let rows = client.query_typed(&format!("SELECT version, checksum FROM {history}"), &[]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<_, _>>()?
+    } else {
+        Vec::new()
+    };
+    let pending = (migrations(schema).iter())
+        .filter(|wanted| !applied.contains(&(wanted.version(), wanted.checksum().to_string())))
+        .map(|wanted| format!("migration {wanted}"))
+        .collect();
+    let scopes = scope_check::look(client, schema, scopes).await?;
+    Ok(Ok(Standing { has_schema: row.try_get(2)?, pending, scopes }))
+}
+
+async fn run(
+    client: &mut Client,
+    schema: &str,
+    scopes: &Scopes,
+    lock_timeout: &str,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let transaction = begin(client, schema, lock_timeout).await?;
+    // Under the lock: another replica may have done it meanwhile.
+    let standing = look(transaction.client(), schema, scopes)
+        .await?
+        .map_err(|version| format!("PostgreSQL {version}"))?;
+    if !standing.has_schema {
+        transaction.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
+    }
+    if !standing.pending.is_empty() {
+        Runner::new(&migrations(schema))
+            .set_migration_table_name(format!("{schema}.migrations"))
+            .run_async(&mut Driver(&transaction))
+            .await?;
+    }
+    scope_check::grow(&transaction, schema, scopes).await?;
+    transaction.commit().await?;
+
+    // In a transaction of its own, so that the scan of the table does not hold up takes.
+    let transaction = begin(client, schema, lock_timeout).await?;
+    scope_check::validate(&transaction, schema, scopes).await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// A transaction that is the only one of its kind.
+async fn begin<'a>(
+    client: &'a mut Client,
+    schema: &str,
+    lock_timeout: &str,
+) -> Result<Transaction<'a>, tokio_postgres::Error> {
+    let transaction =
+        client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+    const LIMITS: &str =
+        "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true)";
+    transaction.query_typed(LIMITS, &[(&lock_timeout, Type::TEXT)]).await?;
+    const LOCK: &str = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
+    transaction.query_typed(LOCK, &[(&LOCK_CLASS, Type::INT4), (&schema, Type::TEXT)]).await?;
+    Ok(transaction)
+}
+
+#[allow(clippy::expect_used)] // Of constants: a test makes them all.
+fn migrations(schema: &str) -> Vec<Migration> {
+    (MIGRATIONS.iter())
+        .map(|(name, sql)| Migration::unapplied(name, &sql.replace("{schema}", schema)))
+        .map(|migration| migration.expect("the names are V1__name"))
+        .collect()
+}
+
+/// Finds what the server said in the chain of causes.
+fn sql_state<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a SqlState> {
+    let mut next: Option<&'a (dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<tokio_postgres::Error>() {
+            return error.code();
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Runs refinery's statements inside one transaction and unnamed, where its own driver makes one for each migration and
+/// prepares named statements, which poolers mix up.
+struct Driver<'a>(&'a Transaction<'a>);
+
+impl AsyncTransaction for Driver<'_> {
+    type Error = tokio_postgres::Error;
+
+    async fn execute<'a, T: Iterator<Item = &'a str> + Send + 'a>(
+        &'a mut self,
+        queries: T,
+    ) -> Result<usize, Self::Error> {
+        let mut count = 0;
+        for query in queries {
+            self.0.batch_execute(query).await?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+impl AsyncQuery<Vec<Migration>> for Driver<'_> {
+    async fn query(&mut self, query: &str) -> Result<Vec<Migration>, Self::Error> {
+        let rows = self.0.query_typed(query, &[]).await?;
+        rows.iter()
+            .map(|row| {
+                let checksum: String = row.try_get(3)?;
+                let checksum = checksum.parse().unwrap_or(0); // Not a checksum: reported as another migration's.
+                let applied_on = OffsetDateTime::UNIX_EPOCH; // Not asked for.
+                Ok(Migration::applied(row.try_get(0)?, row.try_get(1)?, applied_on, checksum))
+            })
+            .collect()
+    }
+}
+
+impl AsyncMigrate for Driver<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn migrations_are_numbered_and_name_no_schema() {
+        let migrations = migrations("\"s\"");
+        assert_eq!(migrations.len(), MIGRATIONS.len());
+        for (i, migration) in migrations.iter().enumerate() {
+            assert_eq!(migration.version() as usize, i + 1);
+            assert!(!migration.sql().unwrap().contains('{'));
+        }
+    }
+}

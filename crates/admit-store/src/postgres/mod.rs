@@ -1,0 +1,69 @@
+//! Budgets and idempotency records in PostgreSQL 14 or newer: one set for all replicas.
+//!
+//! ```no_run
+//! use admit::{BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+//! use admit_store::postgres::{PostgresConfig, PostgresStore};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let ingest = Scope::from_static("ingest");
+//! let rules = Rules { scopes: Scopes::new([ingest.clone()])?, retention: Retention::DEFAULT };
+//! let store = PostgresStore::connect(PostgresConfig::new("postgres://localhost/app"), rules).await?;
+//!
+//! let charge = Charge::one(ingest, Key::of("tenant"), "10/second".parse()?);
+//! let decision = store.take(&[charge], Now::Store).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A call is one round trip and one statement, which names no prepared statement and leaves no setting behind, so that
+//! PgBouncer in transaction mode may stand before the server. The decisions are made by functions in the store's schema
+//! (`sql/`); a budget is read with a `SELECT` on `rate_budgets`.
+//!
+//! [`PostgresStore::connect`] makes the tables and functions and changes them when a later version needs others. Where
+//! the service's role has no right to, run it once with a role that has, and grant the service's role `USAGE` on the
+//! schema and its sequences and `SELECT, INSERT, UPDATE, DELETE` on its tables.
+
+mod budgets;
+mod config;
+mod database;
+#[cfg(feature = "conformance")]
+mod inspect;
+mod leases;
+mod migrate;
+mod records;
+mod scope_check;
+mod tls;
+
+use std::sync::Arc;
+
+use admit::Rules;
+
+pub use config::{PostgresConfig, SchemaName, SchemaNameError};
+pub use migrate::ConnectError;
+
+use database::Database;
+
+/// Buckets and idempotency records in PostgreSQL. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct PostgresStore {
+    database: Database,
+    rules: Arc<Rules>,
+    budgets: Arc<budgets::Statements>,
+    records: Arc<records::Statements>,
+}
+
+impl PostgresStore {
+    /// Connects, and makes or changes the tables as [`PostgresConfig::migrate`] says.
+    ///
+    /// Must be called on a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`ConnectError`], in words for the operator.
+    pub async fn connect(config: PostgresConfig, rules: Rules) -> Result<Self, ConnectError> {
+        let database = Database::new(&config)?;
+        migrate::migrate(&config, &database, &rules.scopes).await?;
+        let budgets = Arc::new(budgets::Statements::new(database.schema()));
+        let records = Arc::new(records::Statements::new(database.schema()));
+        Ok(Self { database, rules: Arc::new(rules), budgets, records })
+    }
+}

@@ -1,0 +1,34 @@
+-- Leadership: one replica at a time does the maintenance. A lease in a row, as an advisory lock of a session would not
+-- survive a pooler.
+
+CREATE TABLE {schema}.maintenance_leases (
+    name        text        NOT NULL CONSTRAINT maintenance_leases_pkey PRIMARY KEY,
+    holder      text        NOT NULL,
+    fence       bigint      NOT NULL,
+    lease_until timestamptz NOT NULL
+);
+
+COMMENT ON TABLE {schema}.maintenance_leases IS 'Who does which maintenance, until when';
+COMMENT ON COLUMN {schema}.maintenance_leases.fence IS 'Grows with each change of hands';
+
+-- Takes or keeps a leadership; NULL if another holder has it. A lease never gets shorter.
+CREATE FUNCTION {schema}.lead(
+    the_name text, the_holder text, lease_micros bigint, at timestamptz,
+    OUT fence bigint, OUT lease_until timestamptz
+)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    decided_at timestamptz := COALESCE(at, clock_timestamp());
+    until timestamptz := {schema}.later(decided_at, lease_micros);
+BEGIN
+    INSERT INTO {schema}.maintenance_leases AS l (name, holder, fence, lease_until)
+    VALUES (the_name, the_holder, 1, until)
+    ON CONFLICT ON CONSTRAINT maintenance_leases_pkey DO UPDATE SET
+        holder = the_holder,
+        fence = CASE WHEN l.lease_until <= decided_at THEN l.fence + 1 ELSE l.fence END,
+        lease_until = CASE WHEN l.lease_until <= decided_at THEN until ELSE GREATEST(l.lease_until, until) END
+    WHERE l.lease_until <= decided_at OR l.holder = the_holder
+    RETURNING l.fence, l.lease_until INTO fence, lease_until;
+END
+$$;

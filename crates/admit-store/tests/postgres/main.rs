@@ -1,0 +1,32 @@
+//! The PostgreSQL store on real servers.
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod law;
+mod migrations;
+mod outage;
+mod traces;
+
+use admit::{Charge, Cost, Key, Retention, Rules, Scope, Scopes};
+use admit_store::postgres::{PostgresConfig, PostgresStore};
+
+const INGEST: Scope = Scope::from_static("ingest_node");
+const READ: Scope = Scope::from_static("secret_read_node");
+
+fn rules() -> Rules {
+    Rules { scopes: Scopes::new([INGEST, READ]).unwrap(), retention: Retention::DEFAULT }
+}
+
+async fn store(url: &str) -> PostgresStore {
+    PostgresStore::connect(PostgresConfig::new(url), rules()).await.unwrap()
+}
+
+fn charge(scope: Scope, key: &str, cost: f64, budget: &str) -> Charge {
+    Charge { scope, key: Key::of(key), cost: Cost::new(cost).unwrap(), budget: budget.parse().unwrap() }
+}
+
+/// An error with all its causes, as a log shows it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,126 @@
+//! A server that is down, hangs, or cuts a connection off: neither a grant nor a refusal, and over when it is over.
+
+use std::time::Duration;
+
+use admit::{BudgetStore, Decision, Now, TakeError};
+use admit_store::postgres::{PostgresConfig, PostgresStore};
+use admit_testbed::{Postgres, Shutdown};
+use futures::future::join_all;
+
+use crate::{INGEST, charge, rules};
+
+async fn hasty(url: String) -> PostgresStore {
+    let mut config = PostgresConfig::new(url);
+    config.acquire_timeout = Duration::from_millis(500);
+    config.statement_timeout = Duration::from_millis(500);
+    config.lock_timeout = Duration::from_millis(200);
+    PostgresStore::connect(config, rules()).await.unwrap()
+}
+
+/// A take that must end within a few of the store's time limits.
+async fn take(store: &PostgresStore) -> Result<Decision, TakeError> {
+    let charges = [charge(INGEST, "k", 1.0, "1000/s")];
+    tokio::time::timeout(Duration::from_secs(10), store.take(&charges, Now::Store)).await.expect("hangs")
+}
+
+#[tokio::test]
+async fn stopped_is_unavailable_and_started_again_works() {
+    let postgres = Postgres::start().unwrap();
+    for url in [postgres.url(), postgres.tcp_url_for("postgres")] {
+        let store = hasty(url).await;
+        for shutdown in [Shutdown::Fast, Shutdown::Immediate] {
+            assert!(take(&store).await.unwrap().is_granted());
+            postgres.stop(shutdown).unwrap();
+            for _ in 0..20 {
+                assert!(matches!(take(&store).await, Err(TakeError::Unavailable(_))));
+            }
+            postgres.start_again().unwrap();
+            assert!(take(&store).await.unwrap().is_granted());
+        }
+    }
+}
+
+#[tokio::test]
+async fn paused_is_unavailable_within_the_time_limit() {
+    let postgres = Postgres::start().unwrap();
+    let store = hasty(postgres.url()).await;
+    assert!(take(&store).await.unwrap().is_granted());
+    postgres.pause().unwrap();
+    for error in join_all((0..30).map(|_| take(&store))).await {
+        assert!(matches!(error, Err(TakeError::Unavailable(_))));
+    }
+    postgres.resume().unwrap();
+    assert!(take(&store).await.unwrap().is_granted());
+}
+
+#[tokio::test]
+async fn a_locked_row_is_waited_for_no_longer_than_the_limit() {
+    let postgres = Postgres::fast().unwrap();
+    let store = hasty(postgres.url()).await;
+    assert!(take(&store).await.unwrap().is_granted());
+    let mut client: tokio_postgres::Config = postgres.url().parse().unwrap();
+    let (mut client, connection) =
+        client.application_name("holder").connect(tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let holder = client.transaction().await.unwrap();
+    holder.batch_execute("SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let error = take(&store).await.unwrap_err();
+    assert!(crate::chain(&error).contains("lock timeout"), "{}", crate::chain(&error));
+    holder.rollback().await.unwrap();
+    assert!(take(&store).await.unwrap().is_granted());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_cut_off_under_load_never_grant_without_a_debit() {
+    let postgres = Postgres::start().unwrap();
+    let store = hasty(postgres.url()).await;
+    const TAKES: usize = 2_000;
+    let one = charge(INGEST, "hot", 1.0, "100000/h burst 20000");
+    let first = at_zero(&store, &one).await;
+    let callers = (0..8).map(|_| {
+        let (store, one) = (store.clone(), one.clone());
+        tokio::spawn(async move {
+            let (mut granted, mut failed) = (0, 0);
+            for _ in 0..TAKES / 8 {
+                match store.take(std::slice::from_ref(&one), first).await {
+                    Ok(decision) => granted += usize::from(decision.is_granted()),
+                    Err(TakeError::Unavailable(_)) => failed += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            (granted, failed)
+        })
+    });
+    let cut =
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'admit'";
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let postgres = std::sync::Arc::new(postgres);
+    let cutter = std::thread::spawn({
+        let postgres = postgres.clone();
+        move || {
+            while is_done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                postgres.psql(cut).unwrap();
+            }
+        }
+    });
+    let outcomes: Vec<(usize, usize)> = join_all(callers).await.into_iter().map(Result::unwrap).collect();
+    drop(done);
+    cutter.join().unwrap();
+    let granted: usize = outcomes.iter().map(|(granted, _)| granted).sum();
+    let failed: usize = outcomes.iter().map(|(_, failed)| failed).sum();
+    assert!(failed > 0, "no connection was cut off in mid-load");
+    let left: f64 = postgres.psql("SELECT tokens FROM admit.rate_budgets").unwrap().parse().unwrap();
+    let debited = 20_000.0 - 1.0 - left;
+    assert!(
+        granted as f64 <= debited && debited <= (granted + failed) as f64,
+        "{granted} {failed} {debited}"
+    );
+}
+
+/// Takes once, and returns the moment, at which no more tokens come.
+async fn at_zero(store: &PostgresStore, charge: &admit::Charge) -> Now {
+    let Decision::Granted(grant) = store.take(std::slice::from_ref(charge), Now::Store).await.unwrap() else {
+        panic!()
+    };
+    Now::At(grant.at.unwrap())
+}
