@@ -29,12 +29,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The `conformance` feature holds the suite that every store runs.
+//! [`AnyStore`] is one of them, chosen by a URL. [`maintenance`] sweeps what is over. The
+//! `conformance` feature holds the suite that every store runs.
 
+mod any;
 mod leader;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod maintenance;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -42,4 +45,5 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use any::{AnyStore, AnyStoreError};
 pub use leader::{Leader, Leadership};

@@ -1,0 +1,210 @@
+//! Which store, chosen at run time by a URL.
+
+use std::time::Duration;
+
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
+use admit::{
+    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, Now, Rules, TakeError, Unavailable,
+};
+
+use crate::{Leader, Leadership};
+
+/// One of the stores. An enum, so that what is generic over a store needs no allocation for each call.
+///
+/// ```
+/// use admit::{BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+/// use admit_store::AnyStore;
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let ingest = Scope::from_static("ingest");
+/// let rules = Rules { scopes: Scopes::new([ingest.clone()])?, retention: Retention::DEFAULT };
+/// let store = AnyStore::open("memory:", rules).await?;
+///
+/// let charge = Charge::one(ingest, Key::hashed("tenant"), "10/second".parse()?);
+/// assert!(store.take(&[charge], Now::Store).await?.is_granted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AnyStore {
+    /// In the memory of this process.
+    #[cfg(feature = "memory")]
+    Memory(crate::memory::MemoryStore),
+    /// In a file.
+    #[cfg(feature = "sqlite")]
+    Sqlite(crate::sqlite::SqliteStore),
+    /// In PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres(crate::postgres::PostgresStore),
+}
+
+/// Why a URL could not be opened as a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnyStoreError {
+    /// The URL names no store. It is not repeated, as it may hold a password.
+    #[error("the store's URL is none of {}", FORMS)]
+    Url,
+    /// The file could not be opened.
+    #[cfg(feature = "sqlite")]
+    #[error(transparent)]
+    Sqlite(#[from] crate::sqlite::OpenError),
+    /// The database could not be reached or prepared.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(#[from] crate::postgres::ConnectError),
+}
+
+const FORMS: &str = "memory:, sqlite:PATH and postgres://USER:PASSWORD@HOST/DATABASE (as far as this program was built \
+                     with them)";
+
+impl AnyStore {
+    /// Opens `memory:`, `sqlite:PATH`, or `postgres://…` (also `postgresql://…`), each with its defaults.
+    ///
+    /// # Errors
+    /// [`AnyStoreError`] if the URL has another form, or its store cannot be opened.
+    pub async fn open(url: &str, rules: Rules) -> Result<Self, AnyStoreError> {
+        match url.split_once(':') {
+            #[cfg(feature = "memory")]
+            Some(("memory", "")) => Ok(Self::Memory(crate::memory::MemoryStore::new(rules))),
+            #[cfg(feature = "sqlite")]
+            Some(("sqlite", path)) if !path.trim_start_matches('/').is_empty() => {
+                let path = path.strip_prefix("//").unwrap_or(path);
+                Ok(Self::Sqlite(crate::sqlite::SqliteStore::open(path, rules).await?))
+            }
+            #[cfg(feature = "postgres")]
+            Some(("postgres" | "postgresql", _)) => {
+                let config = crate::postgres::PostgresConfig::new(url);
+                Ok(Self::Postgres(crate::postgres::PostgresStore::connect(config, rules).await?))
+            }
+            _ => Err(AnyStoreError::Url),
+        }
+    }
+}
+
+/// The same call on whichever store it is.
+macro_rules! on {
+    ($any:expr, $store:ident => $call:expr) => {
+        match $any {
+            #[cfg(feature = "memory")]
+            AnyStore::Memory($store) => $call,
+            #[cfg(feature = "sqlite")]
+            AnyStore::Sqlite($store) => $call,
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres($store) => $call,
+        }
+    };
+}
+
+impl BudgetStore for AnyStore {
+    fn rules(&self) -> &Rules {
+        on!(self, store => store.rules())
+    }
+
+    async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        on!(self, store => store.take(charges, now).await)
+    }
+
+    async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        on!(self, store => store.peek(charges, now).await)
+    }
+
+    async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
+        on!(self, store => store.refund(charges).await)
+    }
+
+    async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
+        on!(self, store => store.delete_idle(now).await)
+    }
+}
+
+impl IdempotencyStore for AnyStore {
+    async fn look(
+        &self,
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Option<Claim>, Unavailable> {
+        on!(self, store => store.look(key, fingerprint, terms, now).await)
+    }
+
+    async fn claim(
+        &self,
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Claim, Unavailable> {
+        on!(self, store => store.claim(key, fingerprint, terms, now).await)
+    }
+
+    async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
+        on!(self, store => store.renew(ticket, terms, now).await)
+    }
+
+    async fn complete(
+        &self,
+        ticket: &Ticket,
+        outcome: &Outcome,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<(), IdempotencyError> {
+        on!(self, store => store.complete(ticket, outcome, terms, now).await)
+    }
+
+    async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
+        on!(self, store => store.release(ticket, now).await)
+    }
+
+    async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
+        on!(self, store => store.delete_expired(now).await)
+    }
+}
+
+impl Leader for AnyStore {
+    async fn lead(
+        &self,
+        name: &str,
+        holder: &str,
+        lease: Duration,
+        now: Now,
+    ) -> Result<Option<Leadership>, Unavailable> {
+        on!(self, store => store.lead(name, holder, lease, now).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use admit::{Retention, Scope, Scopes};
+
+    use super::*;
+
+    fn rules() -> Rules {
+        Rules { scopes: Scopes::new([Scope::from_static("a")]).unwrap(), retention: Retention::DEFAULT }
+    }
+
+    #[tokio::test]
+    async fn another_url_is_told_the_forms_and_not_repeated() {
+        for wrong in
+            ["", "memory", "memory:x", "sqlite:", "sqlite://", "mysql://user:secret@host/db", "./a.db"]
+        {
+            let error = AnyStore::open(wrong, rules()).await.unwrap_err();
+            assert!(matches!(error, AnyStoreError::Url), "{wrong}");
+            assert!(error.to_string().contains("sqlite:PATH") && !error.to_string().contains("secret"));
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_file_is_named_with_and_without_slashes() {
+        let directory = tempfile::tempdir().unwrap();
+        for (form, name) in [("sqlite:", "one.db"), ("sqlite://", "two.db")] {
+            let path = directory.path().join(name);
+            let store = AnyStore::open(&format!("{form}{}", path.display()), rules()).await.unwrap();
+            assert!(matches!(store, AnyStore::Sqlite(_)) && path.exists());
+        }
+    }
+}
