@@ -57,7 +57,9 @@ pub(crate) fn shared_dir() -> anyhow::Result<PathBuf> {
 /// A fresh cluster, made once per version and user and kept, as `initdb` takes longer than all the rest.
 pub(crate) fn template(bin: &Path) -> anyhow::Result<PathBuf> {
     let version = run(Command::new(bin.join("postgres")).arg("--version"))?;
-    let version: String = version.chars().filter(|c| c.is_ascii_digit() || *c == '.').collect();
+    let version: String = (version.chars().skip_while(|c| !c.is_ascii_digit()))
+        .take_while(|c| c.is_ascii_alphanumeric() || *c == '.') // As in 15.18, 18beta1.
+        .collect();
     let shared = shared_dir()?;
     let template = shared.join(format!("postgres-{version}"));
     if template.is_dir() {

@@ -5,6 +5,7 @@
 mod law;
 mod migrations;
 mod outage;
+mod plans;
 mod traces;
 
 use admit::{Charge, Cost, Key, Retention, Rules, Scope, Scopes};

@@ -2,7 +2,6 @@
 
 use admit::{BudgetStore, Charge, Now};
 use admit_testbed::Postgres;
-use futures::future::join_all;
 
 use crate::{INGEST, READ, charge, store};
 
@@ -44,25 +43,78 @@ async fn a_refusal_has_no_transaction_id_and_writes_no_log() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_race_writes_no_row_and_does_not_wait_for_the_disk() {
+/// A take that waits for a row and then finds it spent has locked it. Once it kept it locked until its end was on disk.
+#[tokio::test]
+async fn a_lost_race_does_not_wait_for_the_disk() {
     let postgres = quiet();
     let store = store(&postgres.url()).await;
-    const TAKES: usize = 400;
-    const GRANTS: usize = 100;
-    let budget = format!("{GRANTS}/hour");
-    let charges = [charge(INGEST, "hot", 1.0, &budget), charge(READ, "hot", 1.0, &budget)];
-    for charges in [&charges[..1], &charges[..]] {
-        postgres
-            .psql("TRUNCATE admit.rate_budgets; SELECT pg_stat_reset(), pg_stat_reset_shared('wal')")
-            .unwrap();
-        let decisions = join_all((0..TAKES).map(|_| {
-            let (store, charges) = (store.clone(), charges.to_vec());
-            tokio::spawn(async move { store.take(&charges, Now::Store).await.unwrap().is_granted() })
-        }));
-        let granted = decisions.await.into_iter().filter(|granted| *granted.as_ref().unwrap()).count();
-        assert_eq!(granted, GRANTS);
-        let left = postgres.psql("SELECT max(tokens) < 1 FROM admit.rate_budgets").unwrap();
-        assert_eq!(left, "t");
+    let charges = [charge(INGEST, "hot", 1.0, "2/hour"), charge(READ, "hot", 1.0, "2/hour")];
+    assert!(store.take(&charges, Now::Store).await.unwrap().is_granted());
+    let connect = async || {
+        let (client, connection) =
+            tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    };
+    let (winner, loser) = (connect().await, connect().await);
+    let key = admit::Key::of("hot");
+    for (scopes, keys, numbers) in [
+        (format!("ARRAY['{INGEST}']"), format!("ARRAY['{key}'::uuid]"), "ARRAY[1.0]"),
+        (format!("ARRAY['{INGEST}', '{READ}']"), format!("ARRAY['{key}'::uuid, '{key}']"), "ARRAY[1.0, 1.0]"),
+    ] {
+        postgres.psql("UPDATE admit.rate_budgets SET tokens = 1").unwrap();
+        winner.batch_execute("BEGIN; UPDATE admit.rate_budgets SET tokens = 0").await.unwrap();
+        let take = format!(
+            "BEGIN; SELECT (admit.take({scopes}, {keys}, {numbers}, {numbers}, {numbers}, '2000-01-01', 60000)).granted, \
+             pg_current_xact_id_if_assigned() IS NOT NULL, current_setting('synchronous_commit')"
+        );
+        let (answer, ()) = tokio::join!(loser.simple_query(&take), async {
+            // Until the loser waits for the winner's lock.
+            let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+            while postgres.psql(waits).unwrap() == "0" {
+                tokio::task::yield_now().await;
+            }
+            winner.batch_execute("COMMIT").await.unwrap();
+        });
+        let answer = answer.unwrap().into_iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => {
+                Some([0, 1, 2].map(|i| row.get(i).unwrap().to_owned()))
+            }
+            _ => None,
+        });
+        assert_eq!(answer.unwrap(), ["f", "t", "off"], "granted, has a transaction id, waits for the disk");
+        loser.batch_execute("COMMIT").await.unwrap();
     }
+}
+
+/// The sweep passes over a row that a take holds: it neither waits for it nor deletes it afterwards.
+#[tokio::test]
+async fn the_sweep_passes_over_a_row_in_use() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let (first, idle) = (admit::Timestamp::MIN, charge(READ, "idle", 1.0, "2/hour"));
+    let used = charge(INGEST, "used", 1.0, "2/hour");
+    assert!(store.take(&[used, idle], Now::At(first)).await.unwrap().is_granted());
+    let (taker, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let take = "BEGIN; UPDATE admit.rate_budgets SET refilled_at = now() WHERE scope = 'ingest_node'";
+    taker.batch_execute(take).await.unwrap();
+    assert_eq!(store.delete_idle(Now::Store).await.unwrap(), 1);
+    taker.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(store.delete_idle(Now::Store).await.unwrap(), 0);
+    assert_eq!(postgres.psql("SELECT scope FROM admit.rate_budgets").unwrap(), "ingest_node");
+}
+
+/// More than one batch of the sweep.
+#[tokio::test]
+async fn the_sweep_deletes_all_that_is_idle_in_batches() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    postgres
+        .psql(
+            "INSERT INTO admit.rate_budgets \
+             SELECT 'ingest_node', md5(i::text)::uuid, 0, now() - interval '2 hours' FROM generate_series(1, 2500) AS i",
+        )
+        .unwrap();
+    assert_eq!(store.delete_idle(Now::Store).await.unwrap(), 2_500);
 }

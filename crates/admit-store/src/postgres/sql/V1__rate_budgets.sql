@@ -2,6 +2,9 @@
 --
 -- The constraint that closes the set of scopes is not made here: it grows with the set that the stores are built with
 -- (see scope_check.rs), in the transaction of this migration.
+--
+-- Plans are kept for a session. One that was made while the table held a few rows would read all of it, and go on to
+-- when it holds many; so the functions that search tables plan without sequential scans.
 
 CREATE TABLE {schema}.rate_budgets (
     scope       text             NOT NULL,
@@ -98,7 +101,7 @@ CREATE FUNCTION {schema}.take(
     OUT granted boolean, OUT decided_at timestamptz,
     OUT bucket_tokens double precision[], OUT bucket_refilled_at timestamptz[]
 )
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 DECLARE
     line record;
@@ -167,7 +170,7 @@ CREATE FUNCTION {schema}.peek(
     scopes text[], keys uuid[], at timestamptz,
     OUT decided_at timestamptz, OUT bucket_tokens double precision[], OUT bucket_refilled_at timestamptz[]
 )
-LANGUAGE sql VOLATILE
+LANGUAGE sql VOLATILE SET enable_seqscan = off
 BEGIN ATOMIC
     SELECT COALESCE(at, clock_timestamp()), array_agg(b.tokens ORDER BY l.n), array_agg(b.refilled_at ORDER BY l.n)
     FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
@@ -179,7 +182,7 @@ END;
 CREATE FUNCTION {schema}.refund(
     scopes text[], keys uuid[], costs double precision[], bursts double precision[], lock_timeout_ms integer
 ) RETURNS void
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -198,7 +201,7 @@ $$;
 -- lock is held, and stays. A sweep that a crash undoes is swept again, so that it does not wait for the disk, nor does
 -- a take that comes for a row of the batch.
 CREATE FUNCTION {schema}.delete_idle(retention_micros bigint, at timestamptz, batch integer) RETURNS bigint
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 DECLARE
     cutoff timestamptz := COALESCE(at, clock_timestamp()) - retention_micros * interval '1 microsecond';
@@ -208,15 +211,15 @@ BEGIN
         RAISE EXCEPTION 'delete_idle needs a read committed transaction' USING ERRCODE = 'AD001';
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
-    DELETE FROM {schema}.rate_budgets AS b
-    USING (
-        SELECT i.scope, i.bucket_key FROM {schema}.rate_budgets AS i
-        WHERE i.refilled_at < cutoff
-        ORDER BY i.refilled_at
+    -- By physical address, which cannot change while the lock is held: no join that would read more than the batch.
+    DELETE FROM {schema}.rate_budgets
+    WHERE ctid = ANY (ARRAY(
+        SELECT b.ctid FROM {schema}.rate_budgets AS b
+        WHERE b.refilled_at < cutoff
+        ORDER BY b.refilled_at
         LIMIT batch
         FOR UPDATE SKIP LOCKED
-    ) AS idle
-    WHERE b.scope = idle.scope AND b.bucket_key = idle.bucket_key AND b.refilled_at < cutoff;
+    ));
     GET DIAGNOSTICS deleted = ROW_COUNT;
     RETURN deleted;
 END

@@ -46,7 +46,7 @@ RETURN LEAST(
 CREATE FUNCTION {schema}.idempotency_look(
     the_key bytea, at timestamptz, OUT decided_at timestamptz, OUT record {schema}.idempotency_records
 )
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 BEGIN
     decided_at := COALESCE(at, clock_timestamp());
@@ -60,7 +60,7 @@ CREATE FUNCTION {schema}.idempotency_claim(
     at timestamptz, lock_timeout_ms integer,
     OUT claimed boolean, OUT decided_at timestamptz, OUT record {schema}.idempotency_records
 )
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 BEGIN
     -- Each statement here must see what was committed before it.
@@ -117,7 +117,7 @@ $$;
 CREATE FUNCTION {schema}.idempotency_renew(
     the_key bytea, the_fence bigint, the_lease_until timestamptz, lease_micros bigint, at timestamptz
 ) RETURNS timestamptz
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 DECLARE
     decided_at timestamptz := COALESCE(at, clock_timestamp());
@@ -137,7 +137,7 @@ CREATE FUNCTION {schema}.idempotency_complete(
     the_key bytea, the_fence bigint, ttl_micros bigint,
     the_status integer, the_header_names text[], the_header_values bytea[], the_body bytea, at timestamptz
 ) RETURNS boolean
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 DECLARE
     decided_at timestamptz := COALESCE(at, clock_timestamp());
@@ -152,7 +152,7 @@ $$;
 
 -- Frees the key. False: the ticket has no more say.
 CREATE FUNCTION {schema}.idempotency_release(the_key bytea, the_fence bigint, at timestamptz) RETURNS boolean
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 DECLARE
     decided_at timestamptz := COALESCE(at, clock_timestamp());
@@ -165,7 +165,7 @@ $$;
 
 -- Deletes up to `batch` records whose time is over, and tells how many; as delete_idle does with buckets.
 CREATE FUNCTION {schema}.idempotency_delete_expired(at timestamptz, batch integer) RETURNS bigint
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 DECLARE
     decided_at timestamptz := COALESCE(at, clock_timestamp());
@@ -175,15 +175,14 @@ BEGIN
         RAISE EXCEPTION 'idempotency_delete_expired needs a read committed transaction' USING ERRCODE = 'AD001';
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true);
-    DELETE FROM {schema}.idempotency_records AS r
-    USING (
-        SELECT o.record_key FROM {schema}.idempotency_records AS o
-        WHERE GREATEST(o.expires_at, o.lease_until) <= decided_at
-        ORDER BY GREATEST(o.expires_at, o.lease_until)
+    DELETE FROM {schema}.idempotency_records
+    WHERE ctid = ANY (ARRAY(
+        SELECT r.ctid FROM {schema}.idempotency_records AS r
+        WHERE GREATEST(r.expires_at, r.lease_until) <= decided_at
+        ORDER BY GREATEST(r.expires_at, r.lease_until)
         LIMIT batch
         FOR UPDATE SKIP LOCKED
-    ) AS over
-    WHERE r.record_key = over.record_key AND GREATEST(r.expires_at, r.lease_until) <= decided_at;
+    ));
     GET DIAGNOSTICS deleted = ROW_COUNT;
     RETURN deleted;
 END

@@ -1,0 +1,147 @@
+//! The plans of the statements inside the functions: by index, whatever the size of the tables.
+
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms};
+use admit::{IdempotencyStore, Now};
+use admit_testbed::Postgres;
+
+use crate::store;
+
+const ROWS: &str = "
+    INSERT INTO admit.rate_budgets
+    SELECT (ARRAY['ingest_node', 'secret_read_node'])[1 + i % 2], md5(i::text)::uuid, 1, now() - i * interval '1 second'
+    FROM generate_series(1, 20000) AS i;
+    INSERT INTO admit.idempotency_records (record_key, fingerprint, fence, expires_at, status, lease_until)
+    SELECT sha256(i::text::bytea), sha256(''), i, now() + i * interval '1 second', CASE WHEN i % 2 = 0 THEN 200 END,
+           CASE WHEN i % 2 = 1 THEN now() END
+    FROM generate_series(1, 20000) AS i;
+    ANALYZE;
+";
+
+/// What `sql` logs of the plans inside its functions, in a session of its own.
+fn plans(postgres: &Postgres, sql: &str) -> String {
+    const EXPLAIN: &str = "LOAD 'auto_explain'; \
+                           SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;";
+    let path = postgres.home().path().join("log");
+    let log = || std::fs::read_to_string(&path).unwrap();
+    let before = log().len();
+    postgres.psql(&format!("{EXPLAIN} {sql}; DO $$ BEGIN RAISE LOG 'end of plans'; END $$")).unwrap();
+    while !log()[before..].contains("LOG:  end of plans") {
+        std::thread::yield_now(); // The log is written behind the answer.
+    }
+    log()[before..].to_owned()
+}
+
+#[tokio::test]
+async fn every_statement_finds_its_rows_by_an_index() {
+    let postgres = Postgres::fast().unwrap();
+    store(&postgres.url()).await;
+    postgres.psql(ROWS).unwrap();
+    let key = "md5('7')::uuid";
+    let other = "md5('8')::uuid";
+    let two = format!("ARRAY['ingest_node', 'secret_read_node'], ARRAY[{other}, {key}]");
+    for (sql, indexes) in [
+        (
+            format!(
+                "SELECT admit.take(ARRAY['secret_read_node'], ARRAY[{key}], '{{1}}', '{{1}}', '{{5}}', NULL, 9)"
+            ),
+            &["rate_budgets_pkey"][..],
+        ),
+        (
+            format!("SELECT admit.take({two}, '{{1,1}}', '{{1,1}}', '{{5,5}}', NULL, 9)"),
+            &["rate_budgets_pkey"],
+        ),
+        (
+            // Refused: looked at, not debited.
+            format!("SELECT admit.take({two}, '{{1,9}}', '{{1,1}}', '{{5,9}}', '2000-01-01', 9)"),
+            &["rate_budgets_pkey"],
+        ),
+        (format!("SELECT admit.peek({two}, NULL)"), &["rate_budgets_pkey"]),
+        (format!("SELECT admit.refund({two}, '{{1,1}}', '{{5,5}}', 9)"), &["rate_budgets_pkey"]),
+        ("SELECT admit.delete_idle(3600000000, NULL, 100)".to_owned(), &["rate_budgets_refilled_at_idx"]),
+        ("SELECT admit.idempotency_look(sha256('7'), NULL)".to_owned(), &["idempotency_records_pkey"]),
+        (
+            "SELECT admit.idempotency_claim(sha256('7'), sha256(''), 9, 9, false, NULL, 9)".to_owned(),
+            &["idempotency_records_pkey"],
+        ),
+        (
+            "SELECT admit.idempotency_renew(sha256('9'), 9, NULL, 9, '2000-01-01')".to_owned(),
+            &["idempotency_records_pkey"],
+        ),
+        (
+            "SELECT admit.idempotency_complete(sha256('9'), 9, 9, 200, NULL, NULL, NULL, '2000-01-01')"
+                .to_owned(),
+            &["idempotency_records_pkey"],
+        ),
+        (
+            "SELECT admit.idempotency_release(sha256('11'), 11, '2000-01-01')".to_owned(),
+            &["idempotency_records_pkey"],
+        ),
+        (
+            "SELECT admit.idempotency_delete_expired(now() + interval '1 hour', 100)".to_owned(),
+            &["idempotency_records_over_at_idx"],
+        ),
+    ] {
+        let plans = plans(&postgres, &sql);
+        assert!(!plans.contains("Seq Scan"), "{sql}\n{plans}");
+        for index in indexes {
+            assert!(
+                plans.contains(&format!("using {index}")) || plans.contains(&format!("on {index}")),
+                "{sql}\n{plans}"
+            );
+        }
+    }
+}
+
+/// The plans of a session are kept; those made while the table was small must not read all of it when it is large.
+#[tokio::test]
+async fn plans_made_for_a_small_table_hold_for_a_large_one() {
+    let postgres = Postgres::fast().unwrap();
+    store(&postgres.url()).await;
+    let take = "SELECT admit.take(ARRAY['ingest_node', 'ingest_node'], ARRAY[md5('2')::uuid, md5('4')::uuid], \
+                '{1,1}', '{1,1}', '{5,5}', NULL, 9); \
+                SELECT admit.take(ARRAY['ingest_node'], ARRAY[md5('2')::uuid], '{1}', '{1}', '{5}', NULL, 9);";
+    let small = format!("{take} ANALYZE; {} {ROWS_WITHOUT_ANALYZE} {take}", take.repeat(8));
+    let plans = plans(&postgres, &small);
+    let last = plans.rfind("INSERT INTO admit.rate_budgets\n").unwrap();
+    assert!(!plans[last..].contains("Seq Scan on rate_budgets"), "{}", &plans[last..]);
+}
+
+const ROWS_WITHOUT_ANALYZE: &str = "
+    INSERT INTO admit.rate_budgets
+    SELECT 'ingest_node', md5(i::text)::uuid, 1, now() FROM generate_series(10, 20000) AS i;
+";
+
+#[tokio::test]
+async fn completion_commits_with_the_services_own_rows_or_not_at_all() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    postgres.psql("CREATE TABLE orders (id int)").unwrap();
+    let (mut client, connection) =
+        tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let key = RecordKey::new("tenant", "POST", "/orders", "order-7");
+    let (payload, terms) = (Fingerprint::of("{}"), Terms::default());
+    let outcome = Outcome::Response(Response { status: 201, headers: vec![], body: b"7".to_vec() });
+    let Claim::Run(ticket) = store.claim(&key, &payload, &terms, Now::Store).await.unwrap() else { panic!() };
+    for commit in [false, true] {
+        for isolation in ["READ COMMITTED", "SERIALIZABLE"] {
+            let transaction = client.transaction().await.unwrap();
+            let sql = format!("SET TRANSACTION ISOLATION LEVEL {isolation}; INSERT INTO orders VALUES (7)");
+            transaction.batch_execute(&sql).await.unwrap();
+            store.complete_in(&transaction, &ticket, &outcome, &terms, Now::Store).await.unwrap();
+            if commit {
+                transaction.commit().await.unwrap();
+                break;
+            }
+            drop(transaction); // Rolls back.
+            let claim = store.claim(&key, &payload, &terms, Now::Store).await.unwrap();
+            assert!(matches!(claim, Claim::InFlight { .. }), "{claim:?}");
+            assert_eq!(postgres.psql("SELECT count(*) FROM orders").unwrap(), "0");
+        }
+    }
+    assert_eq!(store.claim(&key, &payload, &terms, Now::Store).await.unwrap(), Claim::Done(outcome.clone()));
+    assert_eq!(postgres.psql("SELECT count(*) FROM orders").unwrap(), "1");
+    let transaction = client.transaction().await.unwrap();
+    let again = store.complete_in(&transaction, &ticket, &outcome, &terms, Now::Store).await;
+    assert!(matches!(again, Err(admit::IdempotencyError::TicketLost)));
+}
