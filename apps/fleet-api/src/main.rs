@@ -72,8 +72,10 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn start() -> Result<(), StartError> {
-    let settings = Settings::read(|name| std::env::var(name).ok())?;
+    let settings =
+        Settings::read(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?;
     tracing_subscriber::fmt().json().with_env_filter(&settings.log).with_writer(std::io::stderr).init();
+    warn_of_unknown_variables();
     let description = Description::read(&settings.file)
         .map_err(|cause| StartError::File { path: settings.file.display().to_string(), cause })?;
     let sink = NdjsonFile::open(&settings.ingest_file, settings.ingest_file_max_bytes).map_err(|cause| {
@@ -95,6 +97,16 @@ async fn start() -> Result<(), StartError> {
     let _ = sweeping.await; // A sweep that panicked has said so.
     tracing::info!("stopped");
     Ok(())
+}
+
+/// A misspelt name would leave a default in force that nobody asked for.
+fn warn_of_unknown_variables() {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("FLEET_") && !VARIABLES.iter().any(|variable| variable.name == name) {
+            tracing::warn!(%name, "there is no such variable; see fleet-api --help");
+        }
+    }
 }
 
 fn stop_on_signals(shutdown: &CancellationToken) -> Result<(), StartError> {

@@ -81,7 +81,9 @@ async fn a_wrong_file_stops_the_start_with_its_place_and_without_its_secrets() {
 #[tokio::test]
 async fn it_serves_sweeps_and_stops_when_told_to() {
     let directory = tempfile::tempdir().unwrap();
-    let mut child = program(&directory, &example()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut program = program(&directory, &example());
+    program.env("FLEET_INGEST_NODE_BUGDET", "1/second").stderr(Stdio::piped());
+    let mut child = program.spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut seen = Vec::new();
     let mut line_with = async |needles: &[&str]| {
@@ -93,6 +95,7 @@ async fn it_serves_sweeps_and_stops_when_told_to() {
         }
         panic!("no line with {needles:?} in {seen:#?}");
     };
+    line_with(&["WARN", "no such variable"]).await;
     let listening: serde_json::Value = serde_json::from_str(&line_with(&["listening"]).await).unwrap();
     let address = listening["fields"]["address"].as_str().unwrap().parse().unwrap();
     line_with(&["rate-budget-sweep", "swept"]).await;

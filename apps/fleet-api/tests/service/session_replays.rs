@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use admit::idempotency::{Claim, Fingerprint, Terms};
 use admit::{Clock, IdempotencyStore, Now};
-use fleet_api::access::IdempotencyKey;
 use fleet_api::access::persistence::record_key;
+use fleet_api::access::{IdempotencyKey, SessionRequest};
 use fleet_api::fleet::IdentityId;
 use serde_json::{Value, json};
 
-use crate::place::{IDENTITY, PROJECT_2, Place, RESOURCE_2, TOKEN, TOKEN_2};
+use crate::place::{IDENTITY, PROJECT_2, Place, RESOURCE, RESOURCE_2, TOKEN, TOKEN_2};
 
 on_every_store!(
     a_key_leads_to_the_session_it_first_led_to,
@@ -67,13 +67,10 @@ async fn a_key_in_flight_is_a_conflict(place: Place) {
     let fleet = place.start().await;
     let identity = IdentityId::new(IDENTITY.parse().unwrap());
     let name = record_key(&IdempotencyKey { identity, text: "busy".to_owned() });
-    let request = json!({"resource": crate::place::RESOURCE, "target": {"ssh": {"user": "root"}}, "requested_ttl": null});
-    // As the service writes what is asked for; the order of members is part of it.
-    let request = format!(
-        r#"{{"resource":{},"target":{},"requested_ttl":null}}"#,
-        request["resource"], request["target"]
-    );
-    let (fingerprint, terms) = (Fingerprint::of(request), Terms::default());
+    let body =
+        json!({"resource_id": RESOURCE, "kind": "ssh", "target": {"ssh": {"user": "root"}}}).to_string();
+    let request = SessionRequest::parse(body.as_bytes()).unwrap();
+    let (fingerprint, terms) = (Fingerprint::of(serde_json::to_vec(&request).unwrap()), Terms::default());
     let now = || Now::At(place.clock.now());
     let claim = fleet.store.claim(&name, &fingerprint, &terms, now()).await.unwrap();
     assert!(matches!(claim, Claim::Run(_)));
