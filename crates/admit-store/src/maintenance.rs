@@ -123,7 +123,8 @@ impl<S: BudgetStore + IdempotencyStore + Leader> Maintenance<S> {
     }
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(feature = "memory")]
+#[cfg(test)]
 mod tests {
     use admit::idempotency::{Fingerprint, RecordKey, Terms};
     use admit::{Charge, Clock, Key, ManualClock, Retention, Rules, Scope, Scopes, Timestamp};
