@@ -1,0 +1,135 @@
+//! What an error looks like to a client: `application/problem+json` (RFC 9457), with a machine-readable `code`.
+//!
+//! A handler answers with a [`Problem`]; the [correlation layer](super::correlation) adds the path and the correlation
+//! id, and writes the body.
+
+use std::error::Error;
+
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+
+/// The registered type of a 429 (draft-ietf-httpapi-ratelimit-headers).
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// An error, without the members that only the whole request knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    retry_after_seconds: Option<u64>,
+    dimension: Option<&'static str>,
+}
+
+impl Problem {
+    /// An error with a status, a code that programs go by and a detail that people read. The detail says nothing about
+    /// the inside of the service.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), retry_after_seconds: None, dimension: None }
+    }
+
+    /// 400.
+    pub fn bad_request(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, detail)
+    }
+
+    /// 401.
+    pub fn unauthorized(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, code, detail)
+    }
+
+    /// 404.
+    pub fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, detail)
+    }
+
+    /// 413.
+    pub fn too_large(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, code, detail)
+    }
+
+    /// 429.
+    pub fn too_many(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, code, detail)
+    }
+
+    /// 500 with nothing of the cause, which goes to the log. Call it within the request, so that the log line has its
+    /// correlation id.
+    pub fn internal(cause: &(dyn Error + 'static)) -> Self {
+        let chain: Vec<String> =
+            std::iter::successors(Some(cause), |&error| error.source()).map(ToString::to_string).collect();
+        tracing::error!(cause = chain.join(": "), "the request failed");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "the service could not answer; try again later",
+        )
+    }
+
+    /// With `Retry-After`, in seconds.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: Option<u64>) -> Self {
+        self.retry_after_seconds = seconds;
+        self
+    }
+
+    /// With the member `dimension`.
+    #[must_use]
+    pub fn dimension(mut self, dimension: &'static str) -> Self {
+        self.dimension = Some(dimension);
+        self
+    }
+
+    /// The code.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// The whole response.
+    pub(super) fn render(&self, instance: &str, correlation_id: &str) -> Response {
+        let body = Body {
+            r#type: if self.status == StatusCode::TOO_MANY_REQUESTS { QUOTA_EXCEEDED } else { "about:blank" },
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            instance,
+            correlation_id,
+            code: self.code,
+            dimension: self.dimension,
+        };
+        let body = serde_json::to_vec(&body).unwrap_or_default(); // Strings and numbers always serialise.
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    instance: &'a str,
+    correlation_id: &'a str,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dimension: Option<&'a str>,
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
