@@ -6,6 +6,7 @@ mod law;
 mod migrations;
 mod outage;
 mod plans;
+mod table;
 mod traces;
 
 use admit::{Charge, Cost, Key, Retention, Rules, Scope, Scopes};
