@@ -1,0 +1,179 @@
+//! Idempotency records in the memory of one process.
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use admit::idempotency::{
+    Claim, Fence, Fingerprint, Outcome, Record, RecordKey, State, Terms, Ticket, TicketLost,
+};
+use admit::{Timestamp, Unavailable};
+
+use super::Full;
+use super::table::Table;
+
+pub(super) struct Records {
+    table: Table<RecordKey, Record>,
+    max: usize,
+    /// What the kept responses take.
+    bytes: AtomicUsize,
+    max_bytes: usize,
+    last_fence: AtomicI64,
+}
+
+impl Records {
+    pub(super) fn new(max: usize, max_bytes: usize) -> Self {
+        Self {
+            table: Table::new(max),
+            max,
+            bytes: AtomicUsize::new(0),
+            max_bytes,
+            last_fence: AtomicI64::new(0),
+        }
+    }
+
+    pub(super) fn look(
+        &self,
+        key: RecordKey,
+        fingerprint: Fingerprint,
+        terms: &Terms,
+        now: Timestamp,
+    ) -> Option<Claim> {
+        self.table.lock(&[key]).get(0).and_then(|record| record.look(fingerprint, terms, now))
+    }
+
+    pub(super) fn claim(
+        &self,
+        key: RecordKey,
+        fingerprint: Fingerprint,
+        terms: &Terms,
+        now: Timestamp,
+    ) -> Result<Claim, Unavailable> {
+        if let Some(claim) = self.try_claim(key, fingerprint, terms, now) {
+            return Ok(claim);
+        }
+        self.evict(now);
+        self.try_claim(key, fingerprint, terms, now)
+            .ok_or_else(|| Unavailable::new("memory", Full { what: "records", max: self.max }))
+    }
+
+    /// Nothing if the key is free and there is no room.
+    fn try_claim(
+        &self,
+        key: RecordKey,
+        fingerprint: Fingerprint,
+        terms: &Terms,
+        now: Timestamp,
+    ) -> Option<Claim> {
+        let keys = [key];
+        let mut locked = self.table.lock(&keys);
+        let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
+        let (claim, record) = Record::claim(locked.get(0), key, fingerprint, fence, terms, now);
+        if let Some(record) = record {
+            if !locked.reserve() {
+                return None;
+            }
+            if let Some(before) = locked.put(0, record) {
+                self.forget(&before);
+            }
+        }
+        Some(claim)
+    }
+
+    pub(super) fn renew(&self, ticket: &Ticket, terms: &Terms, now: Timestamp) -> Result<Ticket, TicketLost> {
+        let keys = [ticket.key];
+        let mut locked = self.table.lock(&keys);
+        let record = locked.get(0).ok_or(TicketLost)?.clone();
+        let (record, ticket) = record.renew(ticket, terms, now)?;
+        locked.put(0, record);
+        Ok(ticket)
+    }
+
+    /// Where the response does not fit, a tombstone is left: the key must not run again.
+    pub(super) fn complete(
+        &self,
+        ticket: &Ticket,
+        outcome: &Outcome,
+        terms: &Terms,
+        now: Timestamp,
+    ) -> Result<(), TicketLost> {
+        let outcome = self.book(outcome.clone(), now);
+        let booked = outcome_bytes(&outcome);
+        let keys = [ticket.key];
+        let mut locked = self.table.lock(&keys);
+        let completed = (locked.get(0).cloned().ok_or(TicketLost))
+            .and_then(|record| record.complete(ticket, outcome, terms, now));
+        match completed {
+            Ok(record) => {
+                locked.put(0, record);
+                Ok(())
+            }
+            Err(lost) => {
+                self.bytes.fetch_sub(booked, Ordering::Relaxed);
+                Err(lost)
+            }
+        }
+    }
+
+    /// The outcome, its bytes counted; a tombstone if there is no room for them.
+    fn book(&self, outcome: Outcome, now: Timestamp) -> Outcome {
+        let more = outcome_bytes(&outcome);
+        let Outcome::Response(response) = &outcome else { return outcome };
+        if !self.reserve_bytes(more) {
+            self.evict(now);
+            if !self.reserve_bytes(more) {
+                return Outcome::Tombstone { status: response.status };
+            }
+        }
+        outcome
+    }
+
+    fn reserve_bytes(&self, more: usize) -> bool {
+        let room = |bytes: usize| bytes.checked_add(more).filter(|&sum| sum <= self.max_bytes);
+        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+    }
+
+    pub(super) fn release(&self, ticket: &Ticket, now: Timestamp) -> Result<(), TicketLost> {
+        let keys = [ticket.key];
+        let mut locked = self.table.lock(&keys);
+        locked.get(0).ok_or(TicketLost)?.release(ticket, now)?;
+        locked.remove(0);
+        Ok(())
+    }
+
+    pub(super) fn delete_expired(&self, now: Timestamp) -> u64 {
+        self.table.retain(|_, record| !self.forget_if_expired(record, now))
+    }
+
+    fn evict(&self, now: Timestamp) {
+        self.table.evict(|_, record| self.forget_if_expired(record, now));
+    }
+
+    fn forget_if_expired(&self, record: &Record, now: Timestamp) -> bool {
+        let expired = record.is_expired(now);
+        if expired {
+            self.forget(record);
+        }
+        expired
+    }
+
+    fn forget(&self, record: &Record) {
+        if let State::Completed(outcome) = &record.state {
+            self.bytes.fetch_sub(outcome_bytes(outcome), Ordering::Relaxed);
+        }
+    }
+
+    #[cfg(feature = "conformance")]
+    pub(super) fn record(&self, key: RecordKey) -> Option<Record> {
+        self.table.lock(&[key]).get(0).cloned()
+    }
+}
+
+/// The bytes of a response's headers and body.
+fn outcome_bytes(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Response(response) => {
+            let headers = response.headers.iter().map(|(name, value)| name.len() + value.len());
+            headers.sum::<usize>() + response.body.len()
+        }
+        Outcome::Tombstone { .. } => 0,
+    }
+}

@@ -1,0 +1,123 @@
+//! The body of requests and responses that pass the layers.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+/// A body that comes from the wrapped side, was made by a layer, or was read ahead by one: frames in memory first,
+/// then the rest of the wrapped body, if there is any.
+pub struct Body<B> {
+    read_ahead: std::collections::VecDeque<Bytes>,
+    rest: Option<Pin<Box<B>>>,
+    trailers: Option<HeaderMap>,
+}
+
+impl<B> Body<B> {
+    /// The wrapped side's own body.
+    pub fn wrap(inner: B) -> Self {
+        Self { read_ahead: Default::default(), rest: Some(Box::pin(inner)), trailers: None }
+    }
+
+    /// What was read of a body, and the rest of it.
+    pub(crate) fn partly_read(read: Vec<Bytes>, rest: Pin<Box<B>>) -> Self {
+        Self { read_ahead: read.into(), rest: Some(rest), trailers: None }
+    }
+
+    /// A body that was read to its end.
+    pub(crate) fn read(read: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self { trailers, ..Self::from(read) }
+    }
+}
+
+impl<B> From<Bytes> for Body<B> {
+    fn from(bytes: Bytes) -> Self {
+        let read_ahead = if bytes.is_empty() { Default::default() } else { [bytes].into() };
+        Self { read_ahead, rest: None, trailers: None }
+    }
+}
+
+impl<B> Default for Body<B> {
+    fn default() -> Self {
+        Self::from(Bytes::new())
+    }
+}
+
+impl<B: HttpBody<Data = Bytes>> HttpBody for Body<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Some(bytes) = self.read_ahead.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        match &mut self.rest {
+            Some(rest) => rest.as_mut().poll_frame(cx),
+            None => Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read_ahead.is_empty()
+            && self.trailers.is_none()
+            && self.rest.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let read = self.read_ahead.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+        let rest = self.rest.as_ref().map_or(SizeHint::with_exact(0), HttpBody::size_hint);
+        let mut hint = SizeHint::new();
+        hint.set_lower(read.saturating_add(rest.lower()));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(read.saturating_add(upper));
+        }
+        hint
+    }
+}
+
+impl<B> fmt::Debug for Body<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let read_ahead: usize = self.read_ahead.iter().map(Bytes::len).sum();
+        f.debug_struct("Body").field("read_ahead", &read_ahead).field("rest", &self.rest.is_some()).finish()
+    }
+}
+
+/// What reading a body up to a bound came to.
+pub(crate) enum Read<B> {
+    /// All of it.
+    Whole { bytes: Bytes, trailers: Option<HeaderMap> },
+    /// It is longer than the bound; this is what was read, and the rest.
+    TooLong(Body<B>),
+}
+
+/// Reads a body as far as `max` bytes.
+pub(crate) async fn read<B: HttpBody<Data = Bytes>>(body: B, max: usize) -> Result<Read<B>, B::Error> {
+    let mut body = Box::pin(body);
+    let mut read: Vec<Bytes> = Vec::new();
+    let (mut length, mut trailers) = (0_usize, None);
+    while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        match frame?.into_data() {
+            Ok(data) => {
+                length = length.saturating_add(data.len());
+                if !data.is_empty() {
+                    read.push(data); // Empty frames would grow the list without counting against the bound.
+                }
+                if length > max {
+                    return Ok(Read::TooLong(Body::partly_read(read, body)));
+                }
+            }
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+    }
+    let bytes = match read.len() {
+        1 => read.remove(0),
+        _ => read.concat().into(),
+    };
+    Ok(Read::Whole { bytes, trailers })
+}

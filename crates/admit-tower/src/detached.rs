@@ -1,0 +1,233 @@
+//! One run, from its claim to its record, apart from the connection that asked for it.
+//!
+//! Two tasks: the handler's, and one that renews the lease while it works and settles the record when it is done. A
+//! client that hangs up takes away neither, nor does a handler that panics.
+
+use std::time::Duration;
+
+use admit::idempotency::{Claim, Outcome, Terms, Ticket};
+use admit::{IdempotencyError, IdempotencyStore, TimeSource, Unavailable};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tower::Service;
+use tracing::{Instrument, Span, debug, error, warn};
+
+use crate::body::{self, Body, Read};
+use crate::observe::{Event, Keyed, Observers};
+use crate::request_key::RequestKey;
+use crate::run::{Recorded, Run};
+use crate::runs::Permit;
+use crate::{CorrelationId, replay};
+
+/// What a run needs beside the request.
+pub(crate) struct Detached<S> {
+    pub(crate) store: S,
+    pub(crate) key: RequestKey,
+    pub(crate) terms: Terms,
+    pub(crate) time: TimeSource,
+    pub(crate) max_recorded_body: usize,
+    pub(crate) store_time_limit: Duration,
+    pub(crate) observers: Observers,
+    pub(crate) correlation_id: CorrelationId,
+}
+
+/// What an attempt to run came to.
+pub(crate) enum Attempt<I, Req, Res, E> {
+    /// It ran: the response, or the service's own error.
+    Ran(Result<Response<Body<Res>>, E>),
+    /// It ran and panicked.
+    Panicked,
+    /// It did not run, as the key is taken. The service and the request come back.
+    Taken(Claim, I, Request<Req>),
+    /// It did not run, as the store could not say whether it may.
+    Unavailable(Unavailable),
+}
+
+/// The response of a handler, as far as the record is concerned.
+enum Answered<Res> {
+    /// The handler recorded it.
+    ByHandler(Response<Body<Res>>, Recorded),
+    /// It is not to be recorded.
+    Unrecorded(Response<Body<Res>>),
+    /// It is to be recorded.
+    Final(Response<Body<Res>>, Outcome),
+    /// Its body broke off while it was read.
+    Broken,
+}
+
+impl<S: IdempotencyStore> Detached<S> {
+    /// Claims the key and, if that is granted, runs the request and settles the record. Not to be dropped half-way:
+    /// a claim that nobody runs would hold its key until the lease lapses.
+    pub(crate) async fn attempt<I, Req, Res>(
+        self,
+        mut service: I,
+        mut request: Request<Req>,
+        permit: Permit,
+    ) -> Attempt<I, Req, Res, I::Error>
+    where
+        I: Service<Request<Req>, Response = Response<Res>> + Send + 'static,
+        I::Future: Send,
+        I::Error: Send + 'static,
+        Req: Send + 'static,
+        Res: HttpBody<Data = Bytes> + Send + 'static,
+    {
+        let RequestKey { record, fingerprint, .. } = self.key;
+        let claim = self.store.claim(&record, &fingerprint, &self.terms, self.time.now());
+        let ticket = match timeout(self.store_time_limit, claim).await {
+            Ok(Ok(Claim::Run(ticket))) => ticket,
+            Ok(Ok(taken)) => return Attempt::Taken(taken, service, request),
+            Ok(Err(cause)) => return Attempt::Unavailable(cause),
+            Err(elapsed) => return Attempt::Unavailable(Unavailable::new("idempotency", elapsed)),
+        };
+        let _running = permit.start(record);
+        let (time, max) = (self.time.clone(), self.max_recorded_body);
+        let run = Run::new(self.key.clone(), ticket.clone(), self.terms.clone(), time, max);
+        request.extensions_mut().insert(run.clone());
+        let handler = async move {
+            let response = service.call(request).await?;
+            Ok(read_answer(&run, response, max).await)
+        };
+        let handler = tokio::spawn(handler.instrument(Span::current()));
+        let answered = self.renewing(&ticket, handler).await;
+        self.settle(&ticket, answered).await
+    }
+
+    /// Waits for the handler, renewing the lease three times in its length.
+    async fn renewing<T>(
+        &self,
+        ticket: &Ticket,
+        mut handler: tokio::task::JoinHandle<T>,
+    ) -> Result<T, tokio::task::JoinError> {
+        let mut ticks = interval((self.terms.lease / 3).max(Duration::from_millis(1)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await; // The first comes at once.
+        let mut holds = true;
+        loop {
+            tokio::select! {
+                biased;
+                answered = &mut handler => return answered,
+                _ = ticks.tick(), if holds => holds = self.renew(ticket).await,
+            }
+        }
+    }
+
+    /// Renews the lease; false if it is lost for good.
+    async fn renew(&self, ticket: &Ticket) -> bool {
+        match timeout(self.store_time_limit, self.store.renew(ticket, &self.terms, self.time.now())).await {
+            Ok(Ok(_)) => true,
+            // The handler may have recorded its response and be on its way back, so that this alone is no alarm.
+            Ok(Err(IdempotencyError::TicketLost)) => {
+                debug!("a run's lease can no longer be renewed");
+                false
+            }
+            Ok(Err(IdempotencyError::Unavailable(cause))) => {
+                warn!(error = &cause as &dyn std::error::Error, "a run's lease was not renewed");
+                true
+            }
+            Err(elapsed) => {
+                warn!(error = &elapsed as &dyn std::error::Error, "a run's lease was not renewed");
+                true
+            }
+        }
+    }
+
+    async fn settle<I, Req, Res, E>(
+        &self,
+        ticket: &Ticket,
+        answered: Result<Result<Answered<Res>, E>, tokio::task::JoinError>,
+    ) -> Attempt<I, Req, Res, E> {
+        let id = &self.correlation_id;
+        match answered {
+            Ok(Ok(Answered::ByHandler(response, recorded))) => {
+                self.tell(if recorded.is_tombstone { Keyed::Tombstoned } else { Keyed::Completed });
+                Attempt::Ran(Ok(response))
+            }
+            Ok(Ok(Answered::Unrecorded(response))) => {
+                self.release(ticket).await;
+                Attempt::Ran(Ok(response))
+            }
+            Ok(Ok(Answered::Final(response, outcome))) => {
+                self.complete(ticket, &outcome).await;
+                Attempt::Ran(Ok(response))
+            }
+            Ok(Ok(Answered::Broken)) => {
+                error!(correlation_id = %id, "the body of a response broke off; its key is free again");
+                self.release(ticket).await;
+                Attempt::Panicked
+            }
+            Ok(Err(error)) => {
+                self.release(ticket).await;
+                Attempt::Ran(Err(error))
+            }
+            Err(panicked) => {
+                error!(correlation_id = %id, error = %panicked, "a handler panicked; its key is free again");
+                self.release(ticket).await;
+                Attempt::Panicked
+            }
+        }
+    }
+
+    /// Records the outcome. If that fails the handler has run all the same and the client gets its response; the record
+    /// stays in flight until the lease lapses, and then the route's terms decide.
+    async fn complete(&self, ticket: &Ticket, outcome: &Outcome) {
+        let complete = self.store.complete(ticket, outcome, &self.terms, self.time.now());
+        let done =
+            if matches!(outcome, Outcome::Tombstone { .. }) { Keyed::Tombstoned } else { Keyed::Completed };
+        self.settled(timeout(self.store_time_limit, complete).await, done);
+    }
+
+    async fn release(&self, ticket: &Ticket) {
+        let release = self.store.release(ticket, self.time.now());
+        self.settled(timeout(self.store_time_limit, release).await, Keyed::Released);
+    }
+
+    fn settled(
+        &self,
+        result: Result<Result<(), IdempotencyError>, tokio::time::error::Elapsed>,
+        done: Keyed,
+    ) {
+        let cause: &dyn std::error::Error = match &result {
+            Ok(Ok(())) => return self.tell(done),
+            Ok(Err(cause)) => cause,
+            Err(elapsed) => elapsed,
+        };
+        error!(
+            correlation_id = %self.correlation_id, error = cause, outcome = %done,
+            "a request ran, but its record could not be settled"
+        );
+        self.tell(Keyed::Unrecorded);
+    }
+
+    fn tell(&self, keyed: Keyed) {
+        self.observers.tell(Event::Idempotency(keyed));
+    }
+}
+
+/// Reads the response as far as its record needs it.
+async fn read_answer<Res>(run: &Run, mut response: Response<Res>, max: usize) -> Answered<Res>
+where
+    Res: HttpBody<Data = Bytes>,
+{
+    if let Some(recorded) = run.takes_as_recorded(&mut response) {
+        return Answered::ByHandler(response.map(Body::wrap), recorded);
+    }
+    if !replay::is_final(response.status()) {
+        return Answered::Unrecorded(response.map(Body::wrap));
+    }
+    let (parts, body) = response.into_parts();
+    let tombstone = Outcome::Tombstone { status: parts.status.as_u16() };
+    match body::read(body, max).await {
+        Err(_) => Answered::Broken,
+        Ok(Read::TooLong(body)) => Answered::Final(Response::from_parts(parts, body), tombstone),
+        // Trailers are part of what such a response says, and a record has no room for them.
+        Ok(Read::Whole { bytes, trailers: Some(trailers) }) => {
+            Answered::Final(Response::from_parts(parts, Body::read(bytes, Some(trailers))), tombstone)
+        }
+        Ok(Read::Whole { bytes, trailers: None }) => {
+            let outcome = replay::outcome(&parts, &bytes, max);
+            Answered::Final(Response::from_parts(parts, Body::from(bytes)), outcome)
+        }
+    }
+}

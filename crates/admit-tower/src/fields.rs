@@ -1,0 +1,188 @@
+//! The response fields that tell a client how it stands with its budgets.
+
+use admit::{Bucket, Grant, Refusal, Timestamp, Wait};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sfv::{Integer, KeyRef, ListSerializer, StringRef};
+
+use crate::quota::whole_seconds;
+use crate::{Quota, Refused};
+
+/// The form in which clients are told how they stand. `Retry-After` is apart from it: every refusal that a wait would
+/// mend has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// `RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11, on granted responses and on
+    /// refusals: `q` the burst, `w` the seconds in which an empty bucket fills, `r` the whole tokens left, `t` the
+    /// seconds until the bucket is full. A refusal names the policies that it violates, and `t` is their wait.
+    #[default]
+    Draft11,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (seconds from now, never an epoch), of the
+    /// quota that is nearest to its end.
+    Legacy,
+    /// No fields.
+    None,
+}
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// How a client stands with one quota.
+struct Level<'a> {
+    quota: &'a Quota,
+    tokens: f64,
+    /// Seconds until it is full, or until the refused charge fits.
+    seconds: u64,
+}
+
+impl Dialect {
+    /// The fields of a response to a request that was granted.
+    pub fn granted(self, quotas: &[Quota], grant: &Grant) -> HeaderMap {
+        let at = grant.at.unwrap_or(Timestamp::MIN); // Given wherever a bucket was asked.
+        let levels = quotas.iter().zip(&grant.left).filter_map(|(quota, left)| {
+            let bucket = Bucket { tokens: (*left)?, refilled_at: at };
+            let seconds = whole_seconds(bucket.time_until_full(quota.charge.budget, at));
+            Some(Level { quota, tokens: bucket.tokens, seconds })
+        });
+        self.fields(quotas, levels.collect())
+    }
+
+    /// The fields of a refusal.
+    pub fn refused(self, refused: &Refused) -> HeaderMap {
+        let Refused { quotas, refusal: Refusal { standings, .. } } = refused;
+        let levels = quotas.iter().zip(standings).filter_map(|(quota, standing)| {
+            let Some(Wait::After(wait)) = standing.wait else { return None };
+            Some(Level { quota, tokens: standing.level?, seconds: whole_seconds(wait).max(1) })
+        });
+        self.fields(quotas, levels.collect())
+    }
+
+    fn fields(self, quotas: &[Quota], levels: Vec<Level<'_>>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        match self {
+            Self::Draft11 => {
+                add(&mut headers, RATELIMIT_POLICY, policies(quotas));
+                add(&mut headers, RATELIMIT, limits(&levels));
+            }
+            Self::Legacy => {
+                let used = |level: &Level<'_>| level.tokens / level.quota.charge.budget.burst().tokens();
+                if let Some(nearest) = levels.iter().min_by(|a, b| used(a).total_cmp(&used(b))) {
+                    let limit = nearest.quota.charge.budget.burst().tokens();
+                    headers.insert(X_RATELIMIT_LIMIT, (limit as u64).into());
+                    headers.insert(X_RATELIMIT_REMAINING, (nearest.tokens as u64).into());
+                    headers.insert(X_RATELIMIT_RESET, nearest.seconds.into());
+                }
+            }
+            Self::None => {}
+        }
+        headers
+    }
+}
+
+fn policies(quotas: &[Quota]) -> Option<String> {
+    let mut list = ListSerializer::new();
+    for quota in quotas {
+        let Ok(name) = StringRef::from_str(quota.name()) else { continue }; // A scope is always such a string.
+        let member = list.bare_item(name);
+        let _ = member
+            .parameter(const { KeyRef::constant("q") }, integer(quota.charge.budget.burst().tokens()))
+            .parameter(const { KeyRef::constant("w") }, integer(quota.window_seconds() as f64))
+            .finish();
+    }
+    list.finish()
+}
+
+fn limits(levels: &[Level<'_>]) -> Option<String> {
+    let mut list = ListSerializer::new();
+    for level in levels {
+        let Ok(name) = StringRef::from_str(level.quota.name()) else { continue };
+        let member = list.bare_item(name);
+        let _ = member
+            .parameter(const { KeyRef::constant("r") }, integer(level.tokens))
+            .parameter(const { KeyRef::constant("t") }, integer(level.seconds as f64))
+            .finish();
+    }
+    list.finish()
+}
+
+/// Rounded down, and within the range of a structured-field integer.
+fn integer(number: f64) -> Integer {
+    Integer::try_from(number as u64).unwrap_or(Integer::MAX) // `as` saturates.
+}
+
+fn add(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
+    if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
+        headers.insert(name, value);
+    }
+}
+
+/// Adds the fields of one take to a response, which may have those of another: lists are joined, and of single values
+/// the response's own stay.
+pub(crate) fn merge(response: &mut HeaderMap, fields: &HeaderMap) {
+    for (name, value) in fields {
+        if name == RATELIMIT || name == RATELIMIT_POLICY {
+            response.append(name.clone(), value.clone());
+        } else if !response.contains_key(name) {
+            response.insert(name.clone(), value.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use admit::{Budget, Key, Scope, Standing};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn quotas() -> Vec<Quota> {
+        let quota = |scope, budget: &str| {
+            Quota::new(Scope::from_static(scope), Key::of("k"), budget.parse::<Budget>().unwrap(), "reason")
+        };
+        vec![quota("ingest", "100/hour"), quota("burst", "10/second")]
+    }
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_grant_tells_what_is_left_rounded_down_and_when_it_is_full() {
+        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(98.9), None] };
+        assert_eq!(
+            lines(&Dialect::Draft11.granted(&quotas(), &grant)),
+            [
+                r#"ratelimit-policy: "ingest";q=100;w=3600, "burst";q=10;w=1"#,
+                r#"ratelimit: "ingest";r=98;t=40"#
+            ]
+        );
+        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(90.0), Some(1.0)] };
+        assert_eq!(
+            lines(&Dialect::Legacy.granted(&quotas(), &grant)),
+            ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 1", "x-ratelimit-reset: 1"]
+        );
+        assert!(Dialect::None.granted(&quotas(), &grant).is_empty());
+    }
+
+    #[test]
+    fn a_refusal_tells_the_violated_policies_and_their_wait() {
+        let wait = Some(Wait::After(Duration::from_micros(46_000_001)));
+        let standings = vec![Standing { level: Some(0.2), wait }, Standing { level: Some(9.0), wait: None }];
+        let refused = Refused { quotas: quotas(), refusal: Refusal { at: None, standings } };
+        assert_eq!(
+            lines(&Dialect::Draft11.refused(&refused)),
+            [
+                r#"ratelimit-policy: "ingest";q=100;w=3600, "burst";q=10;w=1"#,
+                r#"ratelimit: "ingest";r=0;t=47"#
+            ]
+        );
+    }
+
+    #[test]
+    fn what_no_integer_of_the_field_holds_is_cut_off() {
+        assert_eq!(integer(f64::MAX), Integer::MAX);
+        assert_eq!(integer(f64::NAN), Integer::from(0));
+    }
+}

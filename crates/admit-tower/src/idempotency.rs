@@ -1,0 +1,264 @@
+//! The layer that runs each idempotency key once.
+//!
+//! The order in one request: read the body (bounded), look the key up, take the budgets, claim, run. So a replay spends
+//! only the budgets that are [marked for it](crate::Quota::spent_by_replays), a refused request leaves no record, and a
+//! request whose key or body is wrong spends what a run spends.
+//!
+//! ```
+//! use admit_tower::{Idempotent, IdempotencyLayer};
+//! use http::{Method, request::Parts};
+//! # #[derive(Clone)] struct Tenant(String);
+//! # fn layer(store: impl admit::IdempotencyStore) {
+//!
+//! let layer = IdempotencyLayer::new(store, |request: &Parts| {
+//!     let tenant = request.extensions.get::<Tenant>()?; // Put there by authentication.
+//!     (request.method == Method::POST).then(|| Idempotent::by_header(tenant.0.clone()))
+//! });
+//! # let _ = layer;
+//! # }
+//! ```
+//!
+//! # What holds when things fail
+//!
+//! * The client hangs up: handler and record are finished all the same. While the request still waits for its turn, it
+//!   is dropped.
+//! * The handler panics, or answers 5xx, 429, 408, 401 or 403: the key is free again.
+//! * The store is unavailable before the run: 503, nothing ran.
+//! * The store is unavailable after the run: the client gets the response; the key stays in flight until the lease
+//!   lapses, and then [`OnLapse`](admit::idempotency::OnLapse) decides. A handler that may not run twice records its
+//!   response in its own transaction ([`run`](crate::run)) or stays blocked.
+//! * The process dies: the same.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use admit::{BudgetStore, IdempotencyStore, TimeSource};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use tower::{Layer, Service};
+
+use crate::ledger::Purse;
+use crate::observe::{Observer, Observers};
+use crate::rejection::{Render, Renders};
+use crate::runs::Runs;
+use crate::{Body, BudgetLayer, BudgetPolicy, IdempotencyPolicy, ResponseFuture};
+
+/// Puts [`Idempotency`] in front of a service. Clones share the bound on runs.
+pub struct IdempotencyLayer<S, P> {
+    pub(crate) store: S,
+    pub(crate) policy: Arc<P>,
+    pub(crate) settings: Settings,
+    pub(crate) purse: Option<Arc<dyn Purse>>,
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) waiters: Arc<tokio::sync::Semaphore>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) time: TimeSource,
+    pub(crate) renders: Renders,
+    pub(crate) observers: Observers,
+    pub(crate) max_request_body: usize,
+    pub(crate) body_time_limit: Duration,
+    pub(crate) max_recorded_body: usize,
+    pub(crate) wait: Duration,
+    pub(crate) store_time_limit: Duration,
+}
+
+impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
+    /// The longest request body that is read for its key or fingerprint, in bytes.
+    pub const DEFAULT_MAX_REQUEST_BODY: usize = 1 << 20;
+    /// The longest response body that is recorded, in bytes.
+    pub const DEFAULT_MAX_RECORDED_BODY: usize = 1 << 20;
+    /// How long a request waits for another with its key.
+    pub const DEFAULT_WAIT: Duration = Duration::from_secs(10);
+    /// How long a request body may take to arrive.
+    pub const DEFAULT_BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
+    /// How long the store may take for one operation before it counts as unavailable.
+    pub const DEFAULT_STORE_TIME_LIMIT: Duration = Duration::from_secs(5);
+    /// How many keyed requests run at once in this process.
+    pub const DEFAULT_MAX_RUNS: u32 = 1024;
+    /// How many requests wait at once for others with their keys.
+    pub const MAX_WAITERS: usize = 1024;
+
+    /// Runs the requests that `policy` names once for each key.
+    pub fn new(store: S, policy: P) -> Self {
+        Self {
+            store,
+            policy: Arc::new(policy),
+            settings: Settings {
+                time: TimeSource::default(),
+                renders: Renders::default(),
+                observers: Observers::default(),
+                max_request_body: Self::DEFAULT_MAX_REQUEST_BODY,
+                body_time_limit: Self::DEFAULT_BODY_TIME_LIMIT,
+                max_recorded_body: Self::DEFAULT_MAX_RECORDED_BODY,
+                wait: Self::DEFAULT_WAIT,
+                store_time_limit: Self::DEFAULT_STORE_TIME_LIMIT,
+            },
+            purse: None,
+            runs: Runs::new(Self::DEFAULT_MAX_RUNS),
+            waiters: Arc::new(tokio::sync::Semaphore::new(Self::MAX_WAITERS)),
+        }
+    }
+
+    /// Takes these budgets, after the look-up and before the claim. In place of a [`BudgetLayer`] on the service, which
+    /// would charge replays in full. Requests that are not idempotent are held to them too.
+    #[must_use]
+    pub fn budgets(mut self, budgets: BudgetLayer<impl BudgetStore, impl BudgetPolicy>) -> Self {
+        self.purse = Some(Arc::new(budgets));
+        self
+    }
+
+    /// Sets where `now` comes from.
+    #[must_use]
+    pub fn time(mut self, time: TimeSource) -> Self {
+        self.settings.time = time;
+        self
+    }
+
+    /// Sets how rejections read; those of the budgets read as their limiter has it.
+    #[must_use]
+    pub fn render(mut self, render: impl Render) -> Self {
+        self.settings.renders = Renders::new(render);
+        self
+    }
+
+    /// Sets who is told what each key came to.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.settings.observers = Observers::new(observer);
+        self
+    }
+
+    /// Sets the longest request body in bytes; a longer one is answered with 413.
+    /// Default [`IdempotencyLayer::DEFAULT_MAX_REQUEST_BODY`].
+    #[must_use]
+    pub fn max_request_body(mut self, bytes: usize) -> Self {
+        self.settings.max_request_body = bytes;
+        self
+    }
+
+    /// Sets how long a request body may take to arrive; past it the answer is 408.
+    /// Default [`IdempotencyLayer::DEFAULT_BODY_TIME_LIMIT`].
+    #[must_use]
+    pub fn body_time_limit(mut self, limit: Duration) -> Self {
+        self.settings.body_time_limit = limit;
+        self
+    }
+
+    /// Sets the longest response body that is recorded, in bytes. Of a longer one only that it was given is recorded:
+    /// a retry is told so, and does not run. Default [`IdempotencyLayer::DEFAULT_MAX_RECORDED_BODY`].
+    #[must_use]
+    pub fn max_recorded_body(mut self, bytes: usize) -> Self {
+        self.settings.max_recorded_body = bytes;
+        self
+    }
+
+    /// Sets how long a request waits for another with its key before it is answered with 409. A run in this process
+    /// wakes it at once; for those of others it asks the store after 25 ms, and then in intervals that double up to a
+    /// second. Default [`IdempotencyLayer::DEFAULT_WAIT`].
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.settings.wait = wait;
+        self
+    }
+
+    /// Sets how long the store may take for one operation.
+    /// Default [`IdempotencyLayer::DEFAULT_STORE_TIME_LIMIT`].
+    #[must_use]
+    pub fn store_time_limit(mut self, limit: Duration) -> Self {
+        self.settings.store_time_limit = limit;
+        self
+    }
+
+    /// Sets how many keyed requests run at once in this process; more are answered with 503. They go on when their
+    /// clients hang up, so that the number of connections does not bound them.
+    /// Default [`IdempotencyLayer::DEFAULT_MAX_RUNS`].
+    #[must_use]
+    pub fn max_runs(mut self, max: u32) -> Self {
+        self.runs = Runs::new(max);
+        self
+    }
+
+    /// Waits until no keyed request runs: for a shutdown that finishes what was begun, after the server stopped taking
+    /// requests.
+    pub async fn idle(&self) {
+        self.runs.idle().await;
+    }
+}
+
+impl<S: Clone, P> Clone for IdempotencyLayer<S, P> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            policy: Arc::clone(&self.policy),
+            settings: self.settings.clone(),
+            purse: self.purse.clone(),
+            runs: Arc::clone(&self.runs),
+            waiters: Arc::clone(&self.waiters),
+        }
+    }
+}
+
+impl<S, P> fmt::Debug for IdempotencyLayer<S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl<S: IdempotencyStore, P: IdempotencyPolicy, I> Layer<I> for IdempotencyLayer<S, P> {
+    type Service = Idempotency<S, P, I>;
+
+    fn layer(&self, inner: I) -> Self::Service {
+        Idempotency { layer: self.clone(), inner }
+    }
+}
+
+/// A service that runs each idempotency key once. It answers every request with a response; the error type is that of
+/// the service behind it.
+pub struct Idempotency<S, P, I> {
+    layer: IdempotencyLayer<S, P>,
+    inner: I,
+}
+
+impl<S: Clone, P, I: Clone> Clone for Idempotency<S, P, I> {
+    fn clone(&self) -> Self {
+        Self { layer: self.layer.clone(), inner: self.inner.clone() }
+    }
+}
+
+impl<S, P, I> fmt::Debug for Idempotency<S, P, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idempotency").field("layer", &self.layer).finish_non_exhaustive()
+    }
+}
+
+impl<S, P, I, Req, Res> Service<Request<Req>> for Idempotency<S, P, I>
+where
+    S: IdempotencyStore,
+    P: IdempotencyPolicy,
+    I: Service<Request<Body<Req>>, Response = Response<Res>> + Clone + Send + 'static,
+    I::Future: Send,
+    I::Error: Send + 'static,
+    Req: HttpBody<Data = Bytes> + Send + 'static,
+    Res: HttpBody<Data = Bytes> + Send + 'static,
+{
+    type Response = Response<Body<Res>>;
+    type Error = I::Error;
+    type Future = ResponseFuture<Res, I::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Req>) -> Self::Future {
+        let layer = self.layer.clone();
+        let clone = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, clone); // The clone was not asked whether it is ready.
+        ResponseFuture::new(async move { layer.serve(ready, request).await })
+    }
+}

@@ -1,0 +1,189 @@
+//! Decides whether a request fits its quotas, and says so in HTTP.
+
+use std::time::Duration;
+
+use admit::{BudgetStore, Charge, Decision, TakeError, TimeSource, Unavailable};
+use http::HeaderMap;
+use http::request::Parts;
+use tracing::{debug, error, warn};
+
+use crate::fields::Dialect;
+use crate::observe::{Event, Observer, Observers};
+use crate::rejection::{Render, Renders};
+use crate::{CorrelationId, OnUnavailable, Problem, Quota, Refused, Rejection};
+
+/// A store of budgets, and how its decisions are told. Clones share the store.
+///
+/// [`BudgetLayer`](crate::BudgetLayer) asks it for each request; a handler that knows its cost only after a look at the
+/// request asks it directly.
+#[derive(Clone, Debug)]
+pub struct Limiter<S> {
+    store: S,
+    time: TimeSource,
+    dialect: Dialect,
+    time_limit: Duration,
+    renders: Renders,
+    observers: Observers,
+}
+
+/// What a limiter says to a request.
+#[derive(Debug)]
+#[must_use = "a request may run only if it was admitted"]
+pub enum Admission {
+    /// The request may run. Its response gets these fields.
+    Admitted(Admitted),
+    /// The request may not run; the problem is the answer, with its fields.
+    Rejected(Box<Problem>),
+}
+
+/// Permission to run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Admitted {
+    fields: HeaderMap,
+    /// What was debited: nothing for a request that was let through while the store could not answer.
+    charges: Vec<Charge>,
+}
+
+impl Admitted {
+    /// What was debited for the quotas from `index` on, apart from the rest.
+    pub(crate) fn split_off(&mut self, index: usize) -> Self {
+        let charges = self.charges.split_off(index.min(self.charges.len()));
+        Self { fields: HeaderMap::new(), charges }
+    }
+
+    /// The response fields that tell what is left.
+    pub fn fields(&self) -> &HeaderMap {
+        &self.fields
+    }
+
+    /// Adds the fields to those of a response.
+    pub fn mark(&self, response: &mut HeaderMap) {
+        crate::fields::merge(response, &self.fields);
+    }
+}
+
+impl<S: BudgetStore> Limiter<S> {
+    /// How long a store may take to decide before it counts as unavailable.
+    pub const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(5);
+
+    /// A limiter on this store, with the store's own clock and the fields of [`Dialect::Draft11`].
+    pub fn new(store: S) -> Self {
+        Self {
+            store,
+            time: TimeSource::default(),
+            dialect: Dialect::default(),
+            time_limit: Self::DEFAULT_TIME_LIMIT,
+            renders: Renders::default(),
+            observers: Observers::default(),
+        }
+    }
+
+    /// Sets where `now` comes from.
+    #[must_use]
+    pub fn time(mut self, time: TimeSource) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// Sets the form in which clients are told how they stand.
+    #[must_use]
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// Sets how long a store may take to decide before it counts as unavailable; a take that was under way then may
+    /// still debit. Default [`Limiter::DEFAULT_TIME_LIMIT`]: past it most callers have given up.
+    #[must_use]
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = limit;
+        self
+    }
+
+    /// Sets how rejections read.
+    #[must_use]
+    pub fn render(mut self, render: impl Render) -> Self {
+        self.renders = Renders::new(render);
+        self
+    }
+
+    /// Sets who is told of every decision.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers = Observers::new(observer);
+        self
+    }
+
+    /// Charges all quotas, or none. Without quotas the request is admitted without a question.
+    pub async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Admission {
+        if quotas.is_empty() {
+            return Admission::Admitted(Admitted::default());
+        }
+        let charges: Vec<Charge> = quotas.iter().map(|quota| quota.charge.clone()).collect();
+        let take = self.store.take(&charges, self.time.now());
+        match tokio::time::timeout(self.time_limit, take).await {
+            Ok(Ok(Decision::Granted(grant))) => {
+                self.tell(&quotas, Event::Granted);
+                let fields = self.dialect.granted(&quotas, &grant);
+                Admission::Admitted(Admitted { fields, charges })
+            }
+            Ok(Ok(Decision::Refused(refusal))) => {
+                let refused = Refused { quotas, refusal };
+                for (quota, wait) in refused.violated() {
+                    debug!(scope = quota.name(), ?wait, "refused");
+                    self.observers.tell(Event::Refused(&quota.charge.scope));
+                }
+                let fields = self.dialect.refused(&refused);
+                self.reject(request, Rejection::Refused(refused), &CorrelationId::of(request), fields)
+            }
+            Ok(Err(TakeError::Charge(cause))) => {
+                let id = CorrelationId::of(request);
+                error!(correlation_id = %id, error = &cause as &dyn std::error::Error, "the charges are wrong");
+                self.tell(&quotas, Event::Unavailable);
+                self.reject(request, Rejection::Internal, &id, HeaderMap::new())
+            }
+            Ok(Err(TakeError::Unavailable(cause))) => self.unavailable(request, &quotas, &cause),
+            Err(elapsed) => self.unavailable(request, &quotas, &Unavailable::new("budget", elapsed)),
+        }
+    }
+
+    fn unavailable(&self, request: &Parts, quotas: &[Quota], cause: &Unavailable) -> Admission {
+        let id = CorrelationId::of(request);
+        let cause = cause as &dyn std::error::Error;
+        if quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen) {
+            warn!(correlation_id = %id, error = cause, "budgets unavailable; the request runs uncharged");
+            self.tell(quotas, Event::FailedOpen);
+            return Admission::Admitted(Admitted::default());
+        }
+        error!(correlation_id = %id, error = cause, "budgets unavailable; the request does not run");
+        self.tell(quotas, Event::Unavailable);
+        self.reject(request, Rejection::Unavailable, &id, HeaderMap::new())
+    }
+
+    fn reject(&self, request: &Parts, why: Rejection, id: &CorrelationId, fields: HeaderMap) -> Admission {
+        let mut problem = self.renders.problem(request, &why, id);
+        for (name, value) in fields {
+            if let Some(name) = name {
+                problem = problem.header(name, value);
+            }
+        }
+        Admission::Rejected(Box::new(problem))
+    }
+
+    fn tell<'a>(&self, quotas: &'a [Quota], event: impl Fn(&'a admit::Scope) -> Event<'a>) {
+        quotas.iter().for_each(|quota| self.observers.tell(event(&quota.charge.scope)));
+    }
+
+    /// Gives back what an admission debited, for a request that did not run after all. If the store cannot, the tokens
+    /// stay spent and the log says so.
+    pub async fn give_back(&self, admitted: Admitted) {
+        if admitted.charges.is_empty() {
+            return;
+        }
+        match tokio::time::timeout(self.time_limit, self.store.refund(&admitted.charges)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(cause)) => warn!(error = &cause as &dyn std::error::Error, "a charge was not given back"),
+            Err(elapsed) => warn!(error = &elapsed as &dyn std::error::Error, "a charge was not given back"),
+        }
+    }
+}

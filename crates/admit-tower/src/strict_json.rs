@@ -1,0 +1,133 @@
+//! JSON in which no object has a member twice, as RFC 8785 demands it.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// The largest integer up to which every one is a double of its own.
+const MAX_EXACT: u64 = (1 << 53) - 1;
+
+/// Parses a document. Depth is bounded by the parser.
+///
+/// # Errors
+/// If it is not JSON, or an object has a member twice.
+pub(crate) fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
+    serde_json::from_slice::<Strict>(text).map(|Strict(value)| value)
+}
+
+/// The canonical form of RFC 8785; nothing if it would not tell this value from others, because it holds an integer
+/// that doubles do not keep apart from its neighbours.
+pub(crate) fn canonical(value: &Value) -> Option<Vec<u8>> {
+    if !is_exact(value) {
+        return None;
+    }
+    serde_json_canonicalizer::to_vec(value).ok()
+}
+
+fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            number.is_f64()
+                || number.as_u64().is_some_and(|n| n <= MAX_EXACT)
+                || number.as_i64().is_some_and(|n| n.unsigned_abs() <= MAX_EXACT)
+        }
+        Value::Array(items) => items.iter().all(is_exact),
+        Value::Object(members) => members.values().all(is_exact),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
+}
+
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Self)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(Strict(item)) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(items.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if members.contains_key(&name) {
+                return Err(A::Error::custom(format_args!("the member {name:?} stands twice")));
+            }
+            let Strict(value) = map.next_value()?;
+            members.insert(name, value);
+        }
+        Ok(members.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_stands_twice_is_refused_at_any_depth() {
+        let error = parse(br#"{"a":[{"b":1,"b":2}]}"#).unwrap_err().to_string();
+        assert!(error.starts_with(r#"the member "b" stands twice"#), "{error}");
+        assert_eq!(parse(br#"{"a":[1,-2,0.5,"x",null,true]}"#).unwrap()["a"][2], 0.5);
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_no_overflow() {
+        assert!(parse("[".repeat(100_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn two_integers_that_one_double_stands_for_have_no_canonical_form() {
+        let form = |text: &str| canonical(&parse(text.as_bytes()).unwrap());
+        assert_eq!(form("[9007199254740993]"), None);
+        assert_eq!(form("[-9007199254740993]"), None);
+        assert_eq!(
+            form(r#"{ "b": 1.0, "a": 9007199254740991 }"#).unwrap(),
+            br#"{"a":9007199254740991,"b":1}"#
+        );
+    }
+}
