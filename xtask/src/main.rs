@@ -1,0 +1,61 @@
+//! The project's own commands: `cargo xtask test` and `cargo xtask ci`.
+//!
+//! Both install what they lack and say so, never wait at a prompt, and leave servers that already run alone.
+
+mod ci;
+mod packages;
+mod run;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Cli {
+    #[command(flatten)]
+    Command(Command),
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run all tests of the workspace, with servers of their own, in parallel.
+    ///
+    /// Finds PostgreSQL 14 or newer and PgBouncer, or installs them with apt-get or brew (as root, or with sudo where it
+    /// asks for no password). Runs the doctests, then everything else with cargo-nextest, whose summary comes last.
+    /// Without cargo-nextest, builds it once into target/tools; where that fails, uses cargo test.
+    Test(Options),
+    /// Check what must hold for every commit: format, lints, docs, licences, spelling, then all tests.
+    ///
+    /// Without cargo-deny or typos, puts them once into target/tools. The database of security advisories counts where
+    /// it can be fetched; where it cannot, that is said and the rest goes on.
+    Ci(Options),
+}
+
+#[derive(Args)]
+struct Options {
+    /// Install nothing: fail, and name what is missing.
+    #[arg(long)]
+    no_install: bool,
+    /// For the test runner, as in `cargo xtask test -- -p admit`. The doctests are then left out.
+    #[arg(last = true)]
+    runner_args: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let Cli::Command(command) = Cli::parse();
+    let done = match &command {
+        Command::Test(options) => test::run(options),
+        Command::Ci(options) => ci::run(options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `cargo xtask test`.
+
+use std::ffi::OsString;
+
+use anyhow::{Context, Result};
+
+use crate::Options;
+use crate::packages;
+use crate::run::{cargo, say, step};
+use crate::tools::{NEXTEST, command};
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let may_install = !options.no_install;
+    let path = path_with(packages::servers(may_install)?)?;
+    let runner_args: Vec<&str> = options.runner_args.iter().map(String::as_str).collect();
+
+    if runner_args.is_empty() {
+        step(cargo(&["test", "--workspace", "--all-features", "--doc"]).env("PATH", &path))?;
+    }
+    let mut tests = match NEXTEST.program(may_install) {
+        Ok(nextest) => {
+            let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
+            command(nextest, &["nextest", "run", "--all-features", "--profile", profile])
+        }
+        Err(error) => {
+            say(format!("{error:#}"));
+            say("going on with cargo test, which runs one test program after another");
+            cargo(&["test", "--all-features", "--no-fail-fast", "--all-targets"])
+        }
+    };
+    let names_packages = runner_args.iter().any(|arg| ["-p", "--package", "--workspace"].contains(arg));
+    if !names_packages {
+        tests.arg("--workspace");
+    }
+    step(tests.args(runner_args).env("PATH", &path))
+}
+
+/// The PATH with `dirs` in front, so that the tests use the servers that were named.
+fn path_with(dirs: Vec<std::path::PathBuf>) -> Result<OsString> {
+    let old = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(dirs.into_iter().chain(std::env::split_paths(&old)))
+        .context("the PATH is not a list")
+}
