@@ -19,6 +19,7 @@ mod request_key;
 mod runs;
 mod strict_json;
 
+pub mod client_ip;
 pub mod run;
 
 pub use body::Body;

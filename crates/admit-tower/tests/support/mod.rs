@@ -1,0 +1,196 @@
+//! A store that can fail, a server on a loopback port, and a client.
+
+#![allow(dead_code, unreachable_pub)] // Each test file uses its part.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
+use admit::{
+    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, ManualClock, Now, Retention, Rules,
+    Scope, Scopes, TakeError, TimeSource, Timestamp, Unavailable,
+};
+use admit_store::memory::{Limits, MemoryStore};
+use admit_tower::{Event, Observer};
+use axum::Router;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+pub const INGEST: Scope = Scope::from_static("ingest");
+pub const BURST: Scope = Scope::from_static("burst");
+
+pub fn clock() -> ManualClock {
+    ManualClock::at(Timestamp::from_unix_micros(1_700_000_000_000_000).unwrap())
+}
+
+pub fn time(clock: &ManualClock) -> TimeSource {
+    TimeSource::Clock(Arc::new(clock.clone()))
+}
+
+/// A memory store that answers as long as it is told to.
+#[derive(Clone)]
+pub struct Store {
+    inner: MemoryStore,
+    pub down: Arc<AtomicBool>,
+    pub claims: Arc<AtomicUsize>,
+}
+
+impl Store {
+    pub fn new(clock: &ManualClock) -> Self {
+        let rules = Rules { scopes: Scopes::new([INGEST, BURST]).unwrap(), retention: Retention::DEFAULT };
+        let inner = MemoryStore::with(rules, Limits::default(), clock.clone());
+        Self { inner, down: Arc::default(), claims: Arc::default() }
+    }
+
+    pub fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    fn check(&self) -> Result<(), Unavailable> {
+        match self.down.load(Ordering::SeqCst) {
+            true => Err(Unavailable::new("test", "the disk is on fire")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl BudgetStore for Store {
+    fn rules(&self) -> &Rules {
+        self.inner.rules()
+    }
+
+    async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        self.check()?;
+        self.inner.take(charges, now).await
+    }
+
+    async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        self.check()?;
+        self.inner.peek(charges, now).await
+    }
+
+    async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
+        self.check()?;
+        self.inner.refund(charges).await
+    }
+
+    async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
+        self.check()?;
+        self.inner.delete_idle(now).await
+    }
+}
+
+impl IdempotencyStore for Store {
+    async fn look(
+        &self,
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Option<Claim>, Unavailable> {
+        self.check()?;
+        self.inner.look(key, fingerprint, terms, now).await
+    }
+
+    async fn claim(
+        &self,
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Claim, Unavailable> {
+        self.check()?;
+        self.claims.fetch_add(1, Ordering::SeqCst);
+        self.inner.claim(key, fingerprint, terms, now).await
+    }
+
+    async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
+        self.check()?;
+        self.inner.renew(ticket, terms, now).await
+    }
+
+    async fn complete(
+        &self,
+        ticket: &Ticket,
+        outcome: &Outcome,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<(), IdempotencyError> {
+        self.check()?;
+        self.inner.complete(ticket, outcome, terms, now).await
+    }
+
+    async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
+        self.check()?;
+        self.inner.release(ticket, now).await
+    }
+
+    async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
+        self.check()?;
+        self.inner.delete_expired(now).await
+    }
+}
+
+/// Remembers every event, as text.
+#[derive(Clone, Default)]
+pub struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Seen {
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Seen {
+    fn observe(&self, event: Event<'_>) {
+        let text = match event {
+            Event::Idempotency(keyed) => keyed.to_string(),
+            other => format!("{other:?}"),
+        };
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+/// A server that stops when dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+    client: Client<HttpConnector, BoxBody<Bytes, std::io::Error>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    pub async fn start(router: Router) -> Self {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { address, task, client: Client::builder(TokioExecutor::new()).build_http() }
+    }
+
+    pub async fn send(&self, request: http::request::Builder, body: impl Into<Bytes>) -> Response<Bytes> {
+        let body = Full::new(body.into()).map_err(|never| match never {}).boxed();
+        self.send_body(request.body(body).unwrap()).await
+    }
+
+    pub async fn send_body(&self, request: Request<BoxBody<Bytes, std::io::Error>>) -> Response<Bytes> {
+        let (mut parts, body) = request.into_parts();
+        parts.uri = format!("http://{}{}", self.address, parts.uri).parse().unwrap();
+        let response = self.client.request(Request::from_parts(parts, body)).await.unwrap();
+        let (parts, body) = response.into_parts();
+        Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
+    }
+}
+
+pub fn text(response: &Response<Bytes>) -> &str {
+    std::str::from_utf8(response.body()).unwrap()
+}
