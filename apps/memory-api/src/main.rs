@@ -1,0 +1,2 @@
+//! Runs the memory API.
+fn main() {}

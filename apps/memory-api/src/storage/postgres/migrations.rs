@@ -1,0 +1,47 @@
+//! Brings the tables up to date, whichever of several processes comes first.
+
+use tokio_postgres::Transaction;
+use tokio_postgres::types::Type;
+
+use super::connections::{Connections, Failure};
+
+/// Each brings the tables from the version of its place to the next.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_memory.sql")];
+
+/// Holds until the transaction ends: one process migrates, the others wait and find it done.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('memory-api migrations', 0))";
+const MAKE: &str = "
+    CREATE SCHEMA IF NOT EXISTS memory;
+    CREATE TABLE IF NOT EXISTS memory.schema_version (version integer NOT NULL);
+    INSERT INTO memory.schema_version SELECT 0 WHERE NOT EXISTS (SELECT FROM memory.schema_version);
+";
+
+pub(super) async fn run(connections: &Connections) -> Result<(), Failure> {
+    let migrate = connections.transaction(async |transaction| {
+        transaction.batch_execute(LOCK).await?;
+        if !is_made(transaction).await? {
+            transaction.batch_execute(MAKE).await?;
+        }
+        let known = MIGRATIONS.len() as i32;
+        let version = transaction.query_typed_one("SELECT version FROM memory.schema_version", &[]).await?;
+        let version: i32 = version.try_get(0)?;
+        if version > known {
+            return Err(Failure::Newer(version, known));
+        }
+        for migration in MIGRATIONS.iter().skip(version.unsigned_abs() as usize) {
+            transaction.batch_execute(migration).await?;
+        }
+        if version < known {
+            let update = "UPDATE memory.schema_version SET version = $1";
+            transaction.execute_typed(update, &[(&known, Type::INT4)]).await?;
+        }
+        Ok(())
+    });
+    migrate.await
+}
+
+/// Asked first, so that a role that may not create schemas can start once one that may has.
+async fn is_made(transaction: &Transaction<'_>) -> Result<bool, Failure> {
+    let made = "SELECT to_regclass('memory.schema_version') IS NOT NULL";
+    Ok(transaction.query_typed_one(made, &[]).await?.try_get(0)?)
+}

@@ -1,0 +1,46 @@
+//! The store in PostgreSQL, in the schema `memory`.
+
+mod connections;
+mod jobs;
+mod migrations;
+mod search;
+
+use std::time::{Duration, SystemTime};
+
+use admit::{Now, Timestamp, Unavailable};
+
+use self::connections::{Connections, Failure};
+
+/// The store in PostgreSQL. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct PostgresStorage {
+    connections: Connections,
+}
+
+impl PostgresStorage {
+    /// Connects, and brings the tables up to date.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if the server cannot be reached, or its tables belong to a newer version of the service.
+    pub async fn connect(url: &str) -> Result<Self, Unavailable> {
+        let connections = Connections::new(url)?;
+        migrations::run(&connections).await?;
+        Ok(Self { connections })
+    }
+}
+
+/// Null is the server's clock: one for all processes.
+fn moment(now: Now) -> Option<SystemTime> {
+    match now {
+        Now::Store => None,
+        Now::At(moment) => Some(moment.into()),
+    }
+}
+
+fn timestamp(time: SystemTime) -> Result<Timestamp, Failure> {
+    Timestamp::try_from(time).map_err(Failure::Stored)
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_micros() as f64 // PostgreSQL multiplies intervals by doubles; 2^53 µs are 285 years.
+}

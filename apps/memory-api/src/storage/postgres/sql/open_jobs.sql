@@ -1,0 +1,1 @@
+SELECT count(*) FROM memory.jobs WHERE status IN ('queued', 'running')

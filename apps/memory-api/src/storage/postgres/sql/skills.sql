@@ -1,0 +1,5 @@
+SELECT id, text, times_learnt, first_learnt_at, last_learnt_at
+FROM memory.skills
+WHERE tenant = $1 AND ($2 IS NULL OR id < $2)
+ORDER BY id DESC
+LIMIT $3

@@ -1,0 +1,1 @@
+INSERT INTO item_words (rowid, owner, words) VALUES (:id, :owner, :words)
