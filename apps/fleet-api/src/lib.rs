@@ -18,6 +18,5 @@ pub mod redacted;
 pub mod rfc3339;
 pub mod scopes;
 pub mod secrets;
-pub mod server;
 pub mod settings;
 pub mod storage;

@@ -9,7 +9,7 @@ use admit_store::maintenance::Maintenance;
 use fleet_api::app::App;
 use fleet_api::fleet_file::{Description, FleetFileError};
 use fleet_api::observability::persistence::NdjsonFile;
-use fleet_api::server;
+
 use fleet_api::settings::{Settings, SettingsError, VARIABLES};
 use fleet_api::storage::{self, StorageError};
 use tokio::net::TcpListener;
@@ -92,7 +92,7 @@ async fn start() -> Result<(), StartError> {
     let sweeping = tokio::spawn(Maintenance::new(store).run(shutdown.clone().cancelled_owned()));
     tracing::info!(%address, database = ?settings.database_url, "listening");
     let (router, drain) = app.into_parts();
-    server::serve(listener, router, shutdown).await;
+    admit_listen::serve(listener, router, shutdown).await;
     drain.finish().await;
     let _ = sweeping.await; // A sweep that panicked has said so.
     tracing::info!("stopped");

@@ -14,7 +14,7 @@ use fleet_api::app::{App, Drain};
 use fleet_api::fleet_file::Description;
 use fleet_api::observability::TelemetrySink;
 use fleet_api::settings::Settings;
-use fleet_api::{server, storage};
+use fleet_api::storage;
 use http::Method;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -134,7 +134,7 @@ impl Place {
             App::new(&settings, description, store.clone(), sink.clone(), time).into_parts();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let serving = tokio::spawn(server::serve(listener, router, shutdown.clone()));
+        let serving = tokio::spawn(admit_listen::serve(listener, router, shutdown.clone()));
         Fleet { address, store, sink, public_key, serving, drain, shutdown }
     }
 }

@@ -6,8 +6,9 @@
 use std::fmt;
 use std::future::Future;
 
-use admit::Unavailable;
+use admit::{IdempotencyError, Unavailable};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use futures::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -44,6 +45,8 @@ pub(super) enum Failure {
     TimedOut,
     #[error("the tables are of version {0}; this service knows {1}")]
     Newer(i32, i32),
+    #[error(transparent)]
+    Record(#[from] IdempotencyError),
     #[error("a stored value is not one that this service wrote")]
     Stored(#[source] admit::TimestampError),
 }
@@ -114,7 +117,7 @@ impl Connections {
     /// Runs `work` in a transaction and commits it. It is run again if the server undid it because of others.
     pub(super) async fn transaction<T>(
         &self,
-        work: impl AsyncFn(&Transaction<'_>) -> Result<T, Failure>,
+        work: impl for<'t> Fn(&'t Transaction<'_>) -> BoxFuture<'t, Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let mut tries = 0;
         loop {
@@ -127,7 +130,7 @@ impl Connections {
 
     async fn attempt<T>(
         &self,
-        work: &impl AsyncFn(&Transaction<'_>) -> Result<T, Failure>,
+        work: &impl for<'t> Fn(&'t Transaction<'_>) -> BoxFuture<'t, Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let mut connection = self.pool.get().await.map_err(Failure::Pool)?;
         let done = bounded(async {

@@ -1,5 +1,6 @@
 //! Jobs in PostgreSQL.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use admit::idempotency::{Outcome, Terms, Ticket};
@@ -34,21 +35,31 @@ impl PostgresStorage {
         now: Now,
     ) -> Result<(), IdempotencyError> {
         let payload = payload(&job.items).map_err(|error| Unavailable::new("PostgreSQL", error))?;
-        let _ = (ticket, outcome, terms);
-        let enqueued = self.connections.transaction(async |transaction| {
-            let parameters: [Parameter<'_>; 7] = [
-                (&job.id, Type::UUID),
-                (&job.tenant, Type::TEXT),
-                (&job.ingest_id, Type::TEXT),
-                (&job.project, Type::TEXT),
-                (&(job.items.len() as i64), Type::INT8),
-                (&payload, Type::TEXT),
-                (&moment(now), Type::TIMESTAMPTZ),
-            ];
-            transaction.execute_typed(INSERT_JOB, &parameters).await?;
-            Ok(())
+        // The work may be run again, so each run shares what it needs.
+        let shared =
+            Arc::new((self.store.clone(), job, payload, ticket.clone(), outcome.clone(), terms.clone()));
+        let enqueued = self.connections.transaction(|transaction| {
+            let shared = Arc::clone(&shared);
+            Box::pin(async move {
+                let (store, job, payload, ticket, outcome, terms) = &*shared;
+                store.complete_in(transaction, ticket, outcome, terms, now).await?;
+                let parameters: [Parameter<'_>; 7] = [
+                    (&job.id, Type::UUID),
+                    (&job.tenant, Type::TEXT),
+                    (&job.ingest_id, Type::TEXT),
+                    (&job.project, Type::TEXT),
+                    (&(job.items.len() as i64), Type::INT8),
+                    (payload, Type::TEXT),
+                    (&moment(now), Type::TIMESTAMPTZ),
+                ];
+                transaction.execute_typed(INSERT_JOB, &parameters).await?;
+                Ok(())
+            })
         });
-        Ok(enqueued.await.map_err(Unavailable::from)?)
+        enqueued.await.map_err(|failure| match failure {
+            Failure::Record(error) => error,
+            failure => Unavailable::from(failure).into(),
+        })
     }
 
     pub(crate) async fn job(&self, tenant: &str, id: Uuid) -> Result<Option<Job>, Unavailable> {
@@ -73,15 +84,20 @@ impl PostgresStorage {
 
     pub(crate) async fn finish_job(&self, job: &ClaimedJob, now: Now) -> Result<Finish, Unavailable> {
         let Ok(rows) = IndexRows::of(&job.payload) else { return Ok(Finish::Rejected) };
-        let finished = self.connections.transaction(async |transaction| {
-            let now = moment(now);
-            let parameters: [Parameter<'_>; 3] =
-                [(&job.id, Type::UUID), (&job.claim, Type::INT8), (&now, Type::TIMESTAMPTZ)];
-            if transaction.execute_typed(FINISH_JOB, &parameters).await? == 0 {
-                return Ok(Finish::ClaimLost);
-            }
-            index(transaction, job, &rows, now).await?;
-            Ok(Finish::Indexed(rows.items.len()))
+        let shared = Arc::new((job.clone(), rows));
+        let finished = self.connections.transaction(|transaction| {
+            let shared = Arc::clone(&shared);
+            Box::pin(async move {
+                let (job, rows) = &*shared;
+                let now = moment(now);
+                let parameters: [Parameter<'_>; 3] =
+                    [(&job.id, Type::UUID), (&job.claim, Type::INT8), (&now, Type::TIMESTAMPTZ)];
+                if transaction.execute_typed(FINISH_JOB, &parameters).await? == 0 {
+                    return Ok(Finish::ClaimLost);
+                }
+                index(transaction, job, rows, now).await?;
+                Ok(Finish::Indexed(rows.items.len()))
+            })
         });
         match finished.await {
             Err(error) if error.is_about_data() => {

@@ -17,27 +17,29 @@ const MAKE: &str = "
 ";
 
 pub(super) async fn run(connections: &Connections) -> Result<(), Failure> {
-    let migrate = connections.transaction(async |transaction| {
-        transaction.batch_execute(LOCK).await?;
-        if !is_made(transaction).await? {
-            transaction.batch_execute(MAKE).await?;
-        }
-        let known = MIGRATIONS.len() as i32;
-        let version = transaction.query_typed_one("SELECT version FROM memory.schema_version", &[]).await?;
-        let version: i32 = version.try_get(0)?;
-        if version > known {
-            return Err(Failure::Newer(version, known));
-        }
-        for migration in MIGRATIONS.iter().skip(version.unsigned_abs() as usize) {
-            transaction.batch_execute(migration).await?;
-        }
-        if version < known {
-            let update = "UPDATE memory.schema_version SET version = $1";
-            transaction.execute_typed(update, &[(&known, Type::INT4)]).await?;
-        }
-        Ok(())
-    });
+    let migrate = connections.transaction(|transaction| Box::pin(migrate(transaction)));
     migrate.await
+}
+
+async fn migrate(transaction: &Transaction<'_>) -> Result<(), Failure> {
+    transaction.batch_execute(LOCK).await?;
+    if !is_made(transaction).await? {
+        transaction.batch_execute(MAKE).await?;
+    }
+    let known = MIGRATIONS.len() as i32;
+    let version = transaction.query_typed_one("SELECT version FROM memory.schema_version", &[]).await?;
+    let version: i32 = version.try_get(0)?;
+    if version > known {
+        return Err(Failure::Newer(version, known));
+    }
+    for migration in MIGRATIONS.iter().skip(version.unsigned_abs() as usize) {
+        transaction.batch_execute(migration).await?;
+    }
+    if version < known {
+        let update = "UPDATE memory.schema_version SET version = $1";
+        transaction.execute_typed(update, &[(&known, Type::INT4)]).await?;
+    }
+    Ok(())
 }
 
 /// Asked first, so that a role that may not create schemas can start once one that may has.

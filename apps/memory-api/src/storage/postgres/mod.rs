@@ -8,6 +8,7 @@ mod search;
 use std::time::{Duration, SystemTime};
 
 use admit::{Now, Timestamp, Unavailable};
+use admit_store::postgres::PostgresStore;
 
 use self::connections::{Connections, Failure};
 
@@ -15,6 +16,8 @@ use self::connections::{Connections, Failure};
 #[derive(Clone, Debug)]
 pub struct PostgresStorage {
     connections: Connections,
+    /// Completes records in the same transactions; its tables are in the same database.
+    store: PostgresStore,
 }
 
 impl PostgresStorage {
@@ -22,10 +25,10 @@ impl PostgresStorage {
     ///
     /// # Errors
     /// [`Unavailable`] if the server cannot be reached, or its tables belong to a newer version of the service.
-    pub async fn connect(url: &str) -> Result<Self, Unavailable> {
+    pub async fn connect(url: &str, store: PostgresStore) -> Result<Self, Unavailable> {
         let connections = Connections::new(url)?;
         migrations::run(&connections).await?;
-        Ok(Self { connections })
+        Ok(Self { connections, store })
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use admit::Unavailable;
+use admit::{IdempotencyError, Unavailable};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::Semaphore;
 
@@ -65,7 +65,7 @@ impl Connections {
     /// caller goes away.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, WriteError> + Send + 'static,
     ) -> Result<T, WriteError> {
         self.run(
             |inner| &inner.writer,
@@ -84,14 +84,15 @@ impl Connections {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Unavailable> {
-        let read = self.run(|inner| &inner.readers, move |connection| work(&connection.transaction()?)).await;
+        let read =
+            self.run(|inner| &inner.readers, move |connection| Ok(work(&connection.transaction()?)?)).await;
         read.map_err(WriteError::into_unavailable)
     }
 
     async fn run<T: Send + 'static>(
         &self,
         pool: fn(&Inner) -> &Pool,
-        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Connection) -> Result<T, WriteError> + Send + 'static,
     ) -> Result<T, WriteError> {
         let permits = Arc::clone(&pool(&self.inner).permits);
         let permit = match tokio::time::timeout(STATEMENT_TIMEOUT, permits.acquire_owned()).await {
@@ -113,7 +114,7 @@ impl Connections {
             Ok(done)
         };
         match tokio::task::spawn_blocking(run).await {
-            Ok(done) => done.map_err(WriteError::Statement),
+            Ok(done) => done,
             Err(panicked) => Err(unavailable(Failure::Panicked(panicked)).into()),
         }
     }
@@ -126,6 +127,14 @@ pub(super) enum WriteError {
     Statement(rusqlite::Error),
     /// No statement was run.
     Unavailable(Unavailable),
+    /// The idempotency record could not be completed.
+    Record(IdempotencyError),
+}
+
+impl From<rusqlite::Error> for WriteError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Statement(error)
+    }
 }
 
 impl From<Unavailable> for WriteError {
@@ -138,7 +147,10 @@ impl WriteError {
     pub(super) fn into_unavailable(self) -> Unavailable {
         match self {
             Self::Statement(error) => unavailable(error),
-            Self::Unavailable(unavailable) => unavailable,
+            Self::Unavailable(unavailable) | Self::Record(IdempotencyError::Unavailable(unavailable)) => {
+                unavailable
+            }
+            Self::Record(lost @ IdempotencyError::TicketLost) => unavailable(lost),
         }
     }
 

@@ -34,8 +34,10 @@ impl SqliteStorage {
         now: Now,
     ) -> Result<(), IdempotencyError> {
         let payload = payload(&job.items).map_err(unavailable)?;
-        let _ = (ticket, outcome, terms);
+        let (store, ticket, outcome, terms) =
+            (self.store.clone(), ticket.clone(), outcome.clone(), terms.clone());
         let enqueued = self.connections.write(move |transaction| {
+            store.complete_in(transaction, &ticket, &outcome, &terms, now).map_err(WriteError::Record)?;
             let now = moment(now).unix_micros();
             transaction.prepare_cached(INSERT_JOB)?.execute(named_params! {
                 ":id": job.id.into_bytes(),
@@ -48,7 +50,10 @@ impl SqliteStorage {
             })?;
             Ok(())
         });
-        Ok(enqueued.await.map_err(WriteError::into_unavailable)?)
+        enqueued.await.map_err(|error| match error {
+            WriteError::Record(error) => error,
+            error => error.into_unavailable().into(),
+        })
     }
 
     pub(crate) async fn job(&self, tenant: &str, id: Uuid) -> Result<Option<Job>, Unavailable> {
@@ -72,7 +77,7 @@ impl SqliteStorage {
             let mut statement = transaction.prepare_cached(CLAIM_JOBS)?;
             let parameters =
                 named_params! {":now": now.unix_micros(), ":lease_until": lease_until, ":most": most};
-            statement.query_map(parameters, claimed_job)?.collect()
+            Ok(statement.query_map(parameters, claimed_job)?.collect::<rusqlite::Result<_>>()?)
         });
         claimed.await.map_err(WriteError::into_unavailable)
     }
@@ -121,7 +126,7 @@ impl SqliteStorage {
         loop {
             let batch = self.connections.write(move |transaction| {
                 let mut statement = transaction.prepare_cached(TRIM_JOBS)?;
-                statement.execute(named_params! {":before": before, ":most": TRIM_BATCH})
+                Ok(statement.execute(named_params! {":before": before, ":most": TRIM_BATCH})?)
             });
             let batch = batch.await.map_err(WriteError::into_unavailable)?;
             trimmed += batch as u64;

@@ -8,6 +8,7 @@ mod search;
 use std::path::Path;
 
 use admit::{Clock, Now, SystemClock, Timestamp, Unavailable};
+use admit_store::sqlite::SqliteStore;
 
 use self::connections::{Connections, WriteError};
 
@@ -15,6 +16,8 @@ use self::connections::{Connections, WriteError};
 #[derive(Clone, Debug)]
 pub struct SqliteStorage {
     connections: Connections,
+    /// Completes records in the same transactions; its tables are in the same file.
+    store: SqliteStore,
 }
 
 impl SqliteStorage {
@@ -22,10 +25,11 @@ impl SqliteStorage {
     ///
     /// # Errors
     /// [`Unavailable`] if the file cannot be opened, or belongs to a newer version of the service.
-    pub async fn open(path: &Path) -> Result<Self, Unavailable> {
+    pub async fn open(path: &Path, store: SqliteStore) -> Result<Self, Unavailable> {
         let connections = Connections::new(path);
-        connections.write(migrations::run).await.map_err(WriteError::into_unavailable)?;
-        Ok(Self { connections })
+        let migrated = connections.write(|transaction| Ok(migrations::run(transaction)?)).await;
+        migrated.map_err(WriteError::into_unavailable)?;
+        Ok(Self { connections, store })
     }
 }
 
