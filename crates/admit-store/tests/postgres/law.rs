@@ -123,7 +123,7 @@ async fn four_processes(url: &str, callers: usize, takes: usize, cost: f64, budg
 #[tokio::test]
 async fn a_hundred_takes_from_four_processes_grant_what_is_there() {
     let postgres = Postgres::start().unwrap();
-    store(&postgres.url()).await; // Makes the tables.
+    // On a fresh database: the four also make the tables, at once.
     let grants = four_processes(&postgres.url(), 5, 5, 1.0, "37/h").await;
     assert_eq!(grants.len(), 37);
 }

@@ -100,16 +100,3 @@ async fn any_default_isolation_of_the_server_will_do() {
         store.delete_idle(Now::Store).await.unwrap();
     }
 }
-
-#[tokio::test]
-async fn tls_is_asked_for_as_the_url_says() {
-    let postgres = Postgres::fast().unwrap(); // Without TLS.
-    let connect = |mode: &str| {
-        let url = format!("{}?sslmode={mode}", postgres.tcp_url_for("postgres"));
-        PostgresStore::connect(PostgresConfig::new(url), rules())
-    };
-    connect("disable").await.unwrap();
-    connect("prefer").await.unwrap();
-    let error = chain(&connect("require").await.unwrap_err());
-    assert!(error.contains("server does not support TLS"), "{error}");
-}
