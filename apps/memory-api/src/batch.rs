@@ -10,6 +10,8 @@ use admit::idempotency::Fingerprint;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::object::{Object, objects};
+
 /// The largest body, in bytes. A thousand items of a screen of text each.
 pub const MAX_BODY_BYTES: usize = 1_048_576;
 /// The most items of one batch. One job makes them searchable in one transaction.
@@ -88,6 +90,7 @@ struct Body {
     #[serde(default, deserialize_with = "present")]
     ingest_id: Option<String>,
     project: String,
+    #[serde(deserialize_with = "objects")]
     items: Vec<NewItem>,
 }
 
@@ -111,8 +114,8 @@ impl Batch {
     pub fn parse(body: &[u8]) -> Result<Self, BatchError> {
         let text = std::str::from_utf8(body).map_err(|e| BatchError::NotUtf8(e.valid_up_to()))?;
         let mut json = serde_json::Deserializer::from_str(text);
-        let Body { ingest_id, project, items } =
-            serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let Object(Body { ingest_id, project, items }) = serde_path_to_error::deserialize(&mut json)
+            .map_err(|error| {
                 let path = error.path().to_string();
                 let problem = error.into_inner();
                 match problem.classify() {
@@ -242,7 +245,9 @@ mod tests {
         for (body, expected) in [
             (r#"{"project":"a","items":["#.to_owned(), "the body is not JSON: EOF"),
             (format!(r#"{{"project":"a","items":[{item}]}}{{}}"#), "the body is not JSON: trailing"),
-            ("[]".into(), "the body: invalid "),
+            ("[]".into(), "the body: invalid type: sequence, expected an object"),
+            (r#"["id","a",[{"kind":"n","text":"b"}]]"#.into(), "the body: invalid type: sequence"),
+            (r#"{"project":"a","items":[["n","b"]]}"#.into(), "items[0]: invalid type: sequence"),
             (format!(r#"{{"project":"a","items":[{item}],"colour":1}}"#), "colour: unknown field `colour`"),
             (format!(r#"{{"project":"a","project":"b","items":[{item}]}}"#), "duplicate field `project`"),
             (

@@ -40,6 +40,10 @@ use admit::Rules;
 
 pub use config::{PostgresConfig, SchemaName, SchemaNameError};
 pub use migrate::ConnectError;
+/// TLS by rustls, whose settings and errors [`connector`] and [`PostgresConfig`] name.
+pub use rustls;
+pub use tls::connector;
+pub use tokio_postgres_rustls::MakeRustlsConnect;
 
 use database::Database;
 

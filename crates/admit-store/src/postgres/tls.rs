@@ -9,8 +9,12 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// TLS for a connection in `mode`, by `own` settings if there are some.
-pub(super) fn connector(mode: SslMode, own: Option<ClientConfig>) -> Result<MakeRustlsConnect, Error> {
+/// How the store encrypts a connection in `mode`: by `own` settings if there are some; else in `require` with the system's
+/// roots, and in `prefer` with any certificate, as libpq does. For a service's own connections to the same server.
+///
+/// # Errors
+/// [`Error`] if the protocol versions are not available.
+pub fn connector(mode: SslMode, own: Option<ClientConfig>) -> Result<MakeRustlsConnect, Error> {
     let config = match (own, mode) {
         (Some(own), _) => own,
         (None, SslMode::Require) => {

@@ -7,12 +7,13 @@ use std::fmt;
 use std::future::Future;
 
 use admit::{IdempotencyError, Unavailable};
+use admit_store::postgres::{MakeRustlsConnect, connector, rustls};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{IsolationLevel, NoTls, Row, Transaction};
+use tokio_postgres::{IsolationLevel, Row, Transaction};
 
 use crate::storage::STATEMENT_TIMEOUT;
 
@@ -28,6 +29,7 @@ pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 #[derive(Clone)]
 pub(super) struct Connections {
     pool: Pool,
+    tls: MakeRustlsConnect,
 }
 
 /// Why a statement gave nothing.
@@ -35,6 +37,8 @@ pub(super) struct Connections {
 pub(super) enum Failure {
     #[error("the URL of the database is malformed")]
     Url(#[source] tokio_postgres::Error),
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
     #[error("the pool cannot be made")]
     Build(#[source] deadpool_postgres::BuildError),
     #[error("no connection")]
@@ -87,7 +91,8 @@ impl Connections {
         }
         config.connect_timeout(STATEMENT_TIMEOUT).tcp_user_timeout(STATEMENT_TIMEOUT);
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let pool = Pool::builder(Manager::from_config(config, NoTls, recycling))
+        let tls = connector(config.get_ssl_mode(), None).map_err(Failure::Tls)?;
+        let pool = Pool::builder(Manager::from_config(config, tls.clone(), recycling))
             .max_size(CONNECTIONS)
             .wait_timeout(Some(STATEMENT_TIMEOUT))
             .create_timeout(Some(STATEMENT_TIMEOUT))
@@ -95,14 +100,14 @@ impl Connections {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(Failure::Build)?;
-        Ok(Self { pool })
+        Ok(Self { pool, tls })
     }
 
     /// The rows of one statement.
     pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failure> {
         let connection = self.pool.get().await.map_err(Failure::Pool)?;
         let rows = bounded(async { Ok(connection.query_typed(sql, parameters).await?) }).await;
-        discard_if_stuck(&rows, connection);
+        discard_if_stuck(&rows, connection, &self.tls);
         rows
     }
 
@@ -110,7 +115,7 @@ impl Connections {
     pub(super) async fn execute(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<u64, Failure> {
         let connection = self.pool.get().await.map_err(Failure::Pool)?;
         let written = bounded(async { Ok(connection.execute_typed(sql, parameters).await?) }).await;
-        discard_if_stuck(&written, connection);
+        discard_if_stuck(&written, connection, &self.tls);
         written
     }
 
@@ -142,7 +147,7 @@ impl Connections {
             Ok(done)
         })
         .await;
-        discard_if_stuck(&done, connection);
+        discard_if_stuck(&done, connection, &self.tls);
         done
     }
 }
@@ -152,13 +157,13 @@ async fn bounded<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T,
 }
 
 /// A connection that did not answer is closed, and the server told to stop what it does there.
-fn discard_if_stuck<T>(done: &Result<T, Failure>, connection: Object) {
+fn discard_if_stuck<T>(done: &Result<T, Failure>, connection: Object, tls: &MakeRustlsConnect) {
     if matches!(done, Err(Failure::TimedOut)) {
         let client = Object::take(connection);
-        let cancel = client.cancel_token();
+        let (cancel, tls) = (client.cancel_token(), tls.clone());
         drop(client);
         tokio::spawn(async move {
-            let _ = timeout(STATEMENT_TIMEOUT, cancel.cancel_query(NoTls)).await; // The server may be gone.
+            let _ = timeout(STATEMENT_TIMEOUT, cancel.cancel_query(tls)).await; // The server may be gone.
         });
     }
 }
