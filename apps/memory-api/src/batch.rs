@@ -7,10 +7,9 @@
 //! Everything is checked here, before any budget is touched: a batch that got this far can be stored.
 
 use admit::idempotency::Fingerprint;
+use admit_tower::strict_json::{Object, objects};
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
-
-use crate::object::{Object, objects};
 
 /// The largest body, in bytes. A thousand items of a screen of text each.
 pub const MAX_BODY_BYTES: usize = 1_048_576;

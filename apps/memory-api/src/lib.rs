@@ -11,7 +11,6 @@ mod http;
 pub mod keys;
 pub mod limits;
 pub mod metrics;
-mod object;
 pub mod params;
 mod service;
 pub mod storage;

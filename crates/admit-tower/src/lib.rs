@@ -57,7 +57,7 @@ mod rejection;
 mod replay;
 mod request_key;
 mod runs;
-mod strict_json;
+pub mod strict_json;
 
 pub mod client_ip;
 pub mod run;

@@ -1,7 +1,23 @@
-//! JSON in which no object has a member twice, as RFC 8785 demands it.
+//! JSON from outside, read strictly: no object has a member twice, as RFC 8785 demands it, and an array is no object.
+//!
+//! ```
+//! use admit_tower::strict_json::{Object, parse};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Point {
+//!     x: i32,
+//! }
+//!
+//! assert!(parse(br#"{"x":1,"x":2}"#).is_err());
+//! assert!(serde_json::from_str::<Point>("[1]").is_ok(), "a derived Deserialize takes an array for a struct");
+//! assert!(serde_json::from_str::<Object<Point>>("[1]").is_err());
+//! assert_eq!(serde_json::from_str::<Object<Point>>(r#"{"x":1}"#).map(|Object(point)| point.x).ok(), Some(1));
+//! ```
 
 use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -12,7 +28,7 @@ const MAX_EXACT: u64 = (1 << 53) - 1;
 ///
 /// # Errors
 /// If it is not JSON, or an object has a member twice.
-pub(crate) fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
+pub fn parse(text: &[u8]) -> Result<Value, serde_json::Error> {
     serde_json::from_slice::<Strict>(text).map(|Strict(value)| value)
 }
 
@@ -102,6 +118,40 @@ impl<'de> Visitor<'de> for StrictVisitor {
         }
         Ok(members.into())
     }
+}
+
+/// A `T` that stood as an object. A derived `Deserialize` also takes an array, with the fields in their order, and so
+/// takes what no client means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+    }
+}
+
+/// For `#[serde(deserialize_with = …)]` on a list of objects.
+///
+/// # Errors
+/// If it is no list, or one of it is no object that makes a `T`.
+pub fn objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let objects = Vec::<Object<T>>::deserialize(deserializer)?;
+    Ok(objects.into_iter().map(|Object(object)| object).collect())
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use admit_tower::strict_json::{self, Object};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Kind, Target};
 use crate::fleet::ResourceId;
-use crate::http::json;
 
 /// The most characters of an idempotency key.
 const MAX_IDEMPOTENCY_KEY_CHARS: usize = 255;
@@ -64,8 +64,8 @@ impl SessionRequest {
     /// [`RequestError`].
     pub fn parse(body: &[u8]) -> Result<Self, RequestError> {
         let invalid = |why: &str| RequestError::InvalidBody(why.to_owned());
-        let read = json::parse(body).and_then(serde_json::from_value);
-        let body: Body = read.map_err(|error| invalid(&error.to_string()))?;
+        let read = strict_json::parse(body).and_then(serde_json::from_value);
+        let Object(body): Object<Body> = read.map_err(|error| invalid(&error.to_string()))?;
         let resource = match Uuid::try_parse(&body.resource_id) {
             Ok(uuid) if body.resource_id.len() == 36 => ResourceId::new(uuid),
             _ => return Err(invalid("resource_id is not a UUID")),
@@ -84,6 +84,9 @@ impl SessionRequest {
 }
 
 fn target(value: Value, kind: Kind) -> Result<Target, String> {
+    if !value.as_object().is_some_and(|members| members.values().all(Value::is_object)) {
+        return Err("it is not an object with an object named as the kind".to_owned());
+    }
     let target: Target = serde_json::from_value(value).map_err(|error| error.to_string())?;
     if target.kind() != kind {
         return Err("its member is not named as the kind".to_owned());
@@ -163,7 +166,8 @@ mod tests {
         ] {
             assert!(matches!(parse(wrong.clone()), Err(RequestError::InvalidBody(_))), "{wrong}");
         }
-        for wrong in [&b""[..], b"{", b"[]", b"{\"kind\":\"ssh\",\"kind\":\"ssh\"}", b"\xff"] {
+        let array = br#"["00000000-0000-4000-8000-000000000001","ssh",{"ssh":{"user":"a"}},null,null]"#;
+        for wrong in [&array[..], b"", b"{", b"[]", b"{\"kind\":\"ssh\",\"kind\":\"ssh\"}", b"\xff"] {
             assert!(matches!(SessionRequest::parse(wrong), Err(RequestError::InvalidBody(_))));
         }
     }
@@ -186,6 +190,7 @@ mod tests {
             json!({"target": {}}),
             json!({"target": null}),
             json!({"target": "ssh"}),
+            json!({"target": {"ssh": ["root", null]}}),
             json!({"target": {"tcp": {"host": "a", "port": 1}}}),
             json!({"target": {"ssh": {"user": "a"}, "tcp": {"host": "a", "port": 1}}}),
             json!({"target": {"ssh": {"user": ""}}}),

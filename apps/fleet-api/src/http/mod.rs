@@ -1,7 +1,6 @@
-//! What the three contexts' HTTP modules have in common: problem documents, authentication, strict JSON, bounded bodies.
+//! What the three contexts' HTTP modules have in common: problem documents, authentication, bounded bodies.
 
 pub mod authentication;
 pub mod body;
 pub mod correlation;
-pub mod json;
 pub mod problem;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::Write;
 
+use admit_tower::strict_json::Object;
 use serde::Serialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
@@ -94,7 +95,7 @@ pub fn render(
     match kind {
         BatchKind::Metrics => rendering.array(body)?,
         BatchKind::Logs => rendering.lines(body, |rendering, line| {
-            let line: LogLine = serde_json::from_slice(line)?;
+            let Object(line) = serde_json::from_slice::<Object<LogLine>>(line)?;
             rendering.push("log", line)
         })?,
         BatchKind::Audit => rendering.lines(body, |rendering, line| {
@@ -185,7 +186,7 @@ impl<'de> Visitor<'de> for &mut Samples<'_, '_> {
                 self.too_many = samples.next_element::<serde::de::IgnoredAny>()?.is_some();
                 return if self.too_many { Err(A::Error::custom("too many")) } else { Ok(()) };
             }
-            let Some(sample) = samples.next_element::<Metric>()? else { return Ok(()) };
+            let Some(Object(sample)) = samples.next_element::<Object<Metric>>()? else { return Ok(()) };
             self.rendering.push("metric", sample).map_err(A::Error::custom)?;
         }
     }
@@ -260,6 +261,14 @@ mod tests {
             r#"[{{"group":"agent_stats","name":"up","value":1,{TIME},"labels":{{"a":"b","a":"c"}}}}]"#
         );
         assert!(malformed(BatchKind::Metrics, &label).contains("a label stands twice"));
+        const ARRAYS: [(BatchKind, &str); 3] = [
+            (BatchKind::Metrics, r#"[["agent_stats","up",1,"2026-08-01T00:00:00Z"]]"#),
+            (BatchKind::Logs, r#"["err","x","2026-08-01T00:00:00Z"]"#),
+            (BatchKind::Audit, r#"["k8s","a","b","2026-08-01T00:00:00Z"]"#),
+        ];
+        for (kind, array) in ARRAYS {
+            assert!(malformed(kind, array).contains("expected an object"), "{array}");
+        }
         for wrong in ["{}", "[1]", "[", "[] x", r#"[{"value":1e999}]"#, "\u{feff}[]"] {
             malformed(BatchKind::Metrics, wrong);
         }

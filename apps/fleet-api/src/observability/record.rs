@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use admit_tower::strict_json::{self, Object};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{http::json, rfc3339};
+use crate::rfc3339;
 
 /// One sample of a metric.
 #[derive(Debug, Deserialize, Serialize)]
@@ -82,8 +83,8 @@ enum Source {
 /// # Errors
 /// If it is not strict JSON, or lacks what every audit event has.
 pub(super) fn audit_event(line: &[u8]) -> Result<Value, serde_json::Error> {
-    let event = json::parse(line)?;
-    AuditEvent::deserialize(&event)?;
+    let event = strict_json::parse(line)?;
+    Object::<AuditEvent>::deserialize(&event)?;
     Ok(event)
 }
 
