@@ -89,7 +89,9 @@ impl Service {
         let background = [
             tokio::spawn(worker.run(stop.clone())),
             tokio::spawn(trim(storage.clone(), time.clone(), retention, stop.clone())),
-            tokio::spawn(Maintenance::new(store.clone()).run(stop.clone().cancelled_owned())),
+            tokio::spawn(
+                Maintenance::new(store.clone()).time(time.clone()).run(stop.clone().cancelled_owned()),
+            ),
         ];
         let keys = config.api_keys;
         let (router, idle) = router(App { storage, store, keys, limits, terms, time, metrics, wake });

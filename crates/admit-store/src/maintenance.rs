@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::time::Duration;
 
-use admit::{BudgetStore, IdempotencyStore, Now, Unavailable};
+use admit::{BudgetStore, IdempotencyStore, Now, TimeSource, Unavailable};
 use tokio::time::MissedTickBehavior;
 
 use crate::Leader;
@@ -45,6 +45,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Maintenance<S> {
     store: S,
     interval: Duration,
+    time: TimeSource,
     holder: String,
 }
 
@@ -64,13 +65,19 @@ impl<S: BudgetStore + IdempotencyStore + Leader> Maintenance<S> {
     pub fn new(store: S) -> Self {
         let random = RandomState::new().build_hasher().finish(); // A new state is random.
         let holder = format!("{}-{random:016x}", std::process::id());
-        Self { store, interval: DEFAULT_INTERVAL, holder }
+        Self { store, interval: DEFAULT_INTERVAL, time: TimeSource::Store, holder }
     }
 
     /// How often to sweep; at least a second.
     #[must_use]
     pub fn interval(self, interval: Duration) -> Self {
         Self { interval: interval.max(MIN_INTERVAL), ..self }
+    }
+
+    /// By which clock to sweep: the one that takes go by, or buckets in use would seem idle. Default: the store's.
+    #[must_use]
+    pub fn time(self, time: TimeSource) -> Self {
+        Self { time, ..self }
     }
 
     /// Sweeps now and at every interval, until `shutdown` is ready. What fails is logged, and tried again at the next.
@@ -83,7 +90,7 @@ impl<S: BudgetStore + IdempotencyStore + Leader> Maintenance<S> {
         loop {
             let sweep = async {
                 ticks.tick().await;
-                self.tick(Now::Store).await
+                self.tick(self.time.now()).await
             };
             let swept = tokio::select! {
                 biased;
