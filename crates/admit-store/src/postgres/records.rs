@@ -109,7 +109,9 @@ impl PostgresStore {
     /// together: after a crash at any instant both are there, or neither.
     ///
     /// The transaction may be of any isolation, and of any connection to the database that holds the store's schema. The
-    /// record is locked until it ends.
+    /// record is locked until it ends. Above `read committed` it fails with a serialization failure if the lease was
+    /// renewed after the transaction's first statement, so keep such a transaction shorter than a third of the lease, or
+    /// repeat it.
     ///
     /// # Errors
     /// [`IdempotencyError::TicketLost`] if the lease had lapsed: roll back, as another run may have the key.
