@@ -77,6 +77,12 @@ const IDEMPOTENCY_TTL: Setting = Setting {
     takes: "a whole number of seconds from 1 to 31536000",
     about: "how long a batch that is sent again gets the first answer",
 };
+const IDEMPOTENCY_LEASE: Setting = Setting {
+    name: "MEM_IDEMPOTENCY_LEASE_SECS",
+    default: "10",
+    takes: "a whole number of seconds from 1 to 3600",
+    about: "after how long a batch may be sent again whose process died while it was taken in",
+};
 const JOB_LEASE: Setting = Setting {
     name: "MEM_JOB_LEASE_SECS",
     default: "30",
@@ -97,7 +103,7 @@ const LOG: Setting = Setting {
 };
 
 /// All variables.
-pub const SETTINGS: [Setting; 12] = [
+pub const SETTINGS: [Setting; 13] = [
     LISTEN,
     DATABASE_URL,
     API_KEYS,
@@ -107,6 +113,7 @@ pub const SETTINGS: [Setting; 12] = [
     SKILLS,
     BURST,
     IDEMPOTENCY_TTL,
+    IDEMPOTENCY_LEASE,
     JOB_LEASE,
     LOG_FORMAT,
     LOG,
@@ -127,6 +134,8 @@ pub struct Config {
     pub limits: LimitSettings,
     /// How long an ingest is replayed.
     pub idempotency_ttl: Duration,
+    /// How long an ingest holds its id without a sign of life.
+    pub idempotency_lease: Duration,
     /// How long a worker holds a job.
     pub job_lease: Duration,
     /// How log lines are written; nothing to decide by what standard error is.
@@ -264,6 +273,7 @@ impl Config {
                 .map_or(10, |burst| burst as u32), // Checked to fit.
         };
         let idempotency_ttl = reader.seconds(IDEMPOTENCY_TTL, 86_400, 31_536_000);
+        let idempotency_lease = reader.seconds(IDEMPOTENCY_LEASE, 10, 3_600);
         let job_lease = reader.seconds(JOB_LEASE, 30, 3_600);
         let log_format = reader.read(LOG_FORMAT, |text| match text {
             "text" => Ok(LogFormat::Text),
@@ -285,6 +295,7 @@ impl Config {
             uses_development_key,
             limits,
             idempotency_ttl,
+            idempotency_lease,
             job_lease,
             log_format,
             log_filter: log_filter.unwrap_or_else(|| LOG.default.to_owned()),

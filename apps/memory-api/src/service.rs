@@ -77,7 +77,11 @@ impl Service {
         let stop = CancellationToken::new();
         let (metrics, wake) = (Metrics::default(), Arc::new(Notify::new()));
         // A run commits together with its record or not at all, so one that let its lease lapse may run again.
-        let terms = Terms { ttl: config.idempotency_ttl, on_lapse: OnLapse::RunAgain, ..Terms::default() };
+        let terms = Terms {
+            lease: config.idempotency_lease,
+            ttl: config.idempotency_ttl,
+            on_lapse: OnLapse::RunAgain,
+        };
         let worker = Worker {
             storage: storage.clone(),
             time: time.clone(),
