@@ -1,0 +1,164 @@
+//! PostgreSQL goes away and comes back, under load.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod program;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use admit::{Clock, MonotonicClock};
+use admit_testbed::{Postgres, Shutdown};
+use bytes::Bytes;
+use http::Method;
+use program::{Place, Program, ask, demand_exactly, ingest};
+use tokio::sync::watch;
+
+/// Tokens a second of the burst, which is the budget that is watched here.
+const BURST: u64 = 40;
+const SET: [(&str, &str); 3] = [
+    ("MEM_RATE_LIMIT_INGEST", "1000000000"),
+    ("MEM_RATE_LIMIT_BURST", "40"),
+    ("MEM_IDEMPOTENCY_LEASE_SECS", "1"),
+];
+
+#[derive(Default)]
+struct Seen {
+    granted: AtomicU64,
+    refused: AtomicU64,
+    unavailable: AtomicU64,
+}
+
+/// Sends ids one after the other until it is told to stop. While the store is away, nothing may be told as a refusal: a
+/// bucket that cannot be asked reached no cap.
+async fn client(
+    number: usize,
+    program: std::net::SocketAddr,
+    seen: Arc<Seen>,
+    away: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
+) -> BTreeMap<String, Bytes> {
+    let mut answers = BTreeMap::new();
+    let mut pause = tokio::time::interval(Duration::from_millis(40));
+    for i in 0.. {
+        if *stop.borrow() {
+            break;
+        }
+        let id = format!("client-{number}-batch-{i}");
+        loop {
+            pause.tick().await;
+            let away_before = *away.borrow();
+            let reply = ingest(program, &id).await.unwrap();
+            match reply.status {
+                202 => {
+                    // A replay cost a token as well, if only of the burst.
+                    seen.granted.fetch_add(1, Ordering::SeqCst);
+                    answers.insert(id, reply.body);
+                    break;
+                }
+                429 => {
+                    assert!(!(away_before && *away.borrow()), "a store that is away refuses nobody");
+                    seen.refused.fetch_add(1, Ordering::SeqCst);
+                }
+                500 | 503 => {
+                    assert_eq!(reply.headers["content-type"], "application/problem+json");
+                    let problem = reply.json();
+                    assert_eq!(problem["status"], reply.status);
+                    assert!(!problem.to_string().contains("sql"), "no cause leaves the service: {problem}");
+                    seen.unavailable.fetch_add(1, Ordering::SeqCst);
+                }
+                409 => {} // A run whose end the store did not hear of holds the id for its lease.
+                other => panic!("{other}: {reply:?}"),
+            }
+            if *stop.borrow() {
+                return answers;
+            }
+        }
+    }
+    answers
+}
+
+/// Waits until `seen` has grown by `more`.
+async fn grown(seen: &AtomicU64, more: u64, what: &str) {
+    let (before, mut tick) = (seen.load(Ordering::SeqCst), tokio::time::interval(Duration::from_millis(20)));
+    let growing = async {
+        while seen.load(Ordering::SeqCst) < before + more {
+            tick.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), growing).await.expect(what);
+}
+
+async fn outage(go: impl Fn(&Postgres), come: impl Fn(&Postgres)) {
+    let place = Place::postgres();
+    let program = Program::start(&place, &SET).await;
+    let address = program.address;
+    let (away, is_away) = watch::channel(false);
+    let (stop, stopped) = watch::channel(false);
+    let seen = Arc::new(Seen::default());
+    let clock = MonotonicClock::start();
+    let began = clock.now();
+    let clients: Vec<_> = (0..8)
+        .map(|n| tokio::spawn(client(n, address, seen.clone(), is_away.clone(), stopped.clone())))
+        .collect();
+    let Place::Postgres(postgres) = &place else { unreachable!() };
+
+    for _ in 0..3 {
+        grown(&seen.granted, 50, "requests are granted").await;
+        go(postgres);
+        away.send(true).unwrap();
+        grown(&seen.unavailable, 8, "the outage is told").await;
+        let ready = ask(address, Method::GET, "/readyz", String::new()).await.unwrap();
+        assert_eq!(ready.status, 503);
+        let alive = ask(address, Method::GET, "/healthz", String::new()).await.unwrap();
+        assert_eq!(alive.status, 200);
+        away.send(false).unwrap();
+        come(postgres);
+    }
+    grown(&seen.granted, 100, "it is back by itself").await;
+    assert_eq!(ask(address, Method::GET, "/readyz", String::new()).await.unwrap().status, 200);
+    stop.send(true).unwrap();
+
+    let mut answers = BTreeMap::new();
+    for client in clients {
+        answers.append(&mut client.await.unwrap());
+    }
+    let seconds = clock.now().since(began).as_secs_f64();
+    let granted = seen.granted.load(Ordering::SeqCst) as f64;
+    let allowed = BURST as f64 * (1.0 + seconds);
+    assert!(granted <= allowed, "{granted} of {allowed} in {seconds} s");
+    assert!(seen.refused.load(Ordering::SeqCst) > 0, "there was more demand than the budget holds");
+
+    // Those whose last answer was lost were asked for once more than they were answered.
+    let jobs = place.jobs();
+    let unanswered: Vec<_> =
+        jobs.into_iter().map(|(id, ..)| id).filter(|id| !answers.contains_key(id)).collect();
+    for id in unanswered {
+        let mut tick = tokio::time::interval(Duration::from_millis(100));
+        let reply = loop {
+            tick.tick().await;
+            let reply = ingest(address, &id).await.unwrap();
+            if reply.status == 202 {
+                break reply;
+            }
+        };
+        answers.insert(id, reply.body);
+    }
+    demand_exactly(&place, &answers).await;
+    program.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_a_stopped_server_is_never_a_refusal_and_ends_by_itself() {
+    outage(
+        |postgres| postgres.stop(Shutdown::Immediate).unwrap(),
+        |postgres| postgres.start_again().unwrap(),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_a_paused_server_is_never_a_refusal_and_ends_by_itself() {
+    outage(|postgres| postgres.pause().unwrap(), |postgres| postgres.resume().unwrap()).await;
+}
