@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admit::{ManualClock, TimeSource, Timestamp};
+use admit_store::AnyStore;
 use admit_testbed::Postgres;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -139,6 +140,24 @@ impl Memory {
     pub fn ingest(&self, key: &str, body: impl Into<Bytes>) -> Call {
         let call = self.call(Method::POST, "/memory/ingest").header("x-api-key", key);
         Call { body: body.into(), ..call.header("content-type", "application/json") }
+    }
+
+    /// A second handle on the store of budgets and records.
+    pub async fn store(&self) -> AnyStore {
+        AnyStore::open(&self.place.database_url(), memory_api::limits::rules().unwrap()).await.unwrap()
+    }
+
+    /// How many rows a table has: `rate_budgets` and `idempotency_records` are those of the store, others the service's.
+    pub fn rows(&self, table: &str) -> i64 {
+        let Some(postgres) = &self.place.postgres else {
+            let file = rusqlite::Connection::open(self.place.directory.path().join("memory.db")).unwrap();
+            return file.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
+        };
+        let schema = match table {
+            "rate_budgets" | "idempotency_records" => "admit",
+            _ => "memory",
+        };
+        postgres.psql(&format!("SELECT count(*) FROM {schema}.{table}")).unwrap().parse().unwrap()
     }
 
     /// A batch of one note.
