@@ -20,12 +20,12 @@ pub enum CursorError {
     /// Not a cursor of this service.
     #[error("the cursor is not one that this service made")]
     Malformed,
-    /// A cursor of another list, search or filter.
-    #[error("the cursor belongs to a request with other parameters; send it with the same ones")]
+    /// A cursor of another tenant, list, search or filter.
+    #[error("the cursor belongs to another request; send it as the same tenant with the same parameters")]
     OtherRequest,
 }
 
-/// What a cursor is good for: the list and its filters.
+/// What a cursor is good for: a tenant's list and its filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding([u8; BINDING_BYTES]);
 

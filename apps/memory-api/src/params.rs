@@ -96,14 +96,18 @@ pub fn none(query: Option<&str>) -> Result<(), ParamsError> {
     values(query, []).map(|[]| ())
 }
 
-/// The page of a list that is named `list`.
+/// The page of a tenant's list that is named `list`.
 ///
 /// # Errors
 /// [`ParamsError`] for the first parameter that is wrong.
-pub fn list(query: Option<&str>, list: &str) -> Result<List, ParamsError> {
+pub fn list(query: Option<&str>, list: &str, tenant: &str) -> Result<List, ParamsError> {
     let [limit, cursor] = values(query, ["limit", "cursor"])?;
-    let binding = Binding::of(&[list]);
-    Ok(List { limit: page_limit(limit)?, from: position(binding, cursor)?, binding })
+    let binding = Binding::of(&[list, tenant]);
+    let fits = |position: &Position| match list {
+        "projects" => matches!(position, Position::Name(name) if !name.contains('\0')),
+        _ => matches!(position, Position::Below(_)),
+    };
+    Ok(List { limit: page_limit(limit)?, from: position(binding, cursor, fits)?, binding })
 }
 
 /// The search of a tenant.
@@ -126,8 +130,8 @@ pub fn query(query: Option<&str>, tenant: &str) -> Result<Query, ParamsError> {
     // A long project and a short kind read differently from a short project and a long kind.
     let filters = [&project, &kind].map(|filter| filter.as_deref().map(|text| Key::hashed(text).to_string()));
     let filters = filters.map(Option::unwrap_or_default);
-    let binding = Binding::of(&["query", &words.join(" "), &filters[0], &filters[1]]);
-    let from = position(binding, cursor)?;
+    let binding = Binding::of(&["query", tenant, &words.join(" "), &filters[0], &filters[1]]);
+    let from = position(binding, cursor, |position| matches!(position, Position::Search { .. }))?;
     let finds_nothing = words.is_empty() && !q.trim().is_empty();
     let search = Search { tenant: tenant.to_owned(), words, project, kind, limit, from };
     Ok(Query { search, finds_nothing, binding })
@@ -151,8 +155,15 @@ fn name(name: &'static str, value: Option<String>, most: usize) -> Result<Option
     Err(ParamsError::Bounds { name, takes: format!("1 to {most} characters, U+0000 not among them") })
 }
 
-fn position(binding: Binding, cursor: Option<String>) -> Result<Option<Position>, ParamsError> {
-    Ok(cursor.map(|cursor| binding.decode(&cursor)).transpose()?)
+/// Where a cursor leads. Whoever makes one up gets no further than to places that `fits`.
+fn position(
+    binding: Binding,
+    cursor: Option<String>,
+    fits: impl Fn(&Position) -> bool,
+) -> Result<Option<Position>, ParamsError> {
+    let Some(cursor) = cursor else { return Ok(None) };
+    let position = binding.decode(&cursor)?;
+    if fits(&position) { Ok(Some(position)) } else { Err(CursorError::Malformed.into()) }
 }
 
 #[cfg(test)]
@@ -162,17 +173,17 @@ mod tests {
     #[test]
     fn names_are_known_and_stand_once() {
         let unknown = ParamsError::Unknown("colour".into(), "limit, cursor".into());
-        assert_eq!(list(Some("colour=red"), "skills"), Err(unknown));
-        assert_eq!(list(Some("limit=1&limit=1"), "skills"), Err(ParamsError::Repeated("limit")));
+        assert_eq!(list(Some("colour=red"), "skills", "a"), Err(unknown));
+        assert_eq!(list(Some("limit=1&limit=1"), "skills", "a"), Err(ParamsError::Repeated("limit")));
         assert_eq!(none(Some("a")), Err(ParamsError::Unknown("a".into(), "none".into())));
-        assert_eq!(list(Some("limit=%ff"), "skills"), Err(ParamsError::NotUtf8));
+        assert_eq!(list(Some("limit=%ff"), "skills", "a"), Err(ParamsError::NotUtf8));
     }
 
     #[test]
     fn limits_are_whole_numbers_from_1_to_100() {
-        let limit = |text: &str| list(Some(&format!("limit={text}")), "skills").map(|list| list.limit);
+        let limit = |text: &str| list(Some(&format!("limit={text}")), "skills", "a").map(|list| list.limit);
         assert_eq!(
-            [limit("1"), limit("100"), list(None, "x").map(|list| list.limit)],
+            [limit("1"), limit("100"), list(None, "skills", "a").map(|list| list.limit)],
             [Ok(1), Ok(100), Ok(20)]
         );
         for wrong in ["", "0", "101", "-1", "%2B1", "1.0", "1e1", "9999999999999999999", "ten"] {

@@ -33,7 +33,8 @@ fn kept_headers(reply: &Reply) -> BTreeSet<(String, Vec<u8>)> {
 on_both_stores! {
     async fn the_same_id_with_other_content_is_422(memory) {
         let first = ingest(&memory, &batch("id_a", "a note").to_string()).await;
-        let mut others = vec![batch("id_a", "another note"), batch("id_a", "a note"), batch("id_a", "a note")];
+        let mut others =
+            vec![batch("id_a", "another note"), batch("id_a", "a note"), batch("id_a", "a note")];
         others[1]["project"] = "kitchen".into();
         others[2]["items"][0]["tags"] = json!(["water"]);
         for other in others {
@@ -111,7 +112,8 @@ on_both_stores! {
     async fn twenty_at_once_are_one_job(memory) {
         let mut memory = memory;
         memory.restart(&[("MEM_RATE_LIMIT_BURST", "1000")]).await;
-        let bodies = [batch("id_a", "a note"), json!({"project": "x", "items": [{"kind": "n", "text": "t"}]})];
+        let bodies =
+            [batch("id_a", "a note"), json!({"project": "x", "items": [{"kind": "n", "text": "t"}]})];
         for body in bodies {
             let jobs = memory.rows("jobs");
             let requests = (0..20).map(|_| memory.ingest(ACME, body.to_string()).send());
@@ -133,7 +135,8 @@ on_both_stores! {
         let fingerprint = Batch::parse(body.as_bytes()).unwrap().fingerprint;
         let key = RecordKey::new("acme", "POST", "/memory/ingest", "id_a");
         let now = || Now::At(memory.clock.now());
-        let Claim::Run(ticket) = store.claim(&key, &fingerprint, &Terms::default(), now()).await.unwrap() else {
+        let Claim::Run(ticket) = store.claim(&key, &fingerprint, &Terms::default(), now()).await.unwrap()
+        else {
             panic!("the id is free");
         };
 

@@ -2,6 +2,7 @@
 
 use admit_tower::Problem;
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -31,13 +32,13 @@ pub(super) async fn job(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     malformed: Option<Extension<Malformed>>,
-    Path(id): Path<String>,
+    id: Result<Path<Uuid>, PathRejection>,
 ) -> Response {
     if let Some(Extension(Malformed(problem))) = malformed {
         return respond(*problem);
     }
-    let job = match Uuid::try_parse(&id) {
-        Ok(id) => app.storage.job(&caller.tenant, id).await,
+    let job = match id {
+        Ok(Path(id)) => app.storage.job(&caller.tenant, id).await,
         Err(_) => Ok(None), // No job has such an id.
     };
     match job {

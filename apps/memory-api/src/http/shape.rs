@@ -52,11 +52,11 @@ pub(super) async fn check_parameters(
 ) -> Response {
     let query = request.uri().query();
     let tenant = request.extensions().get::<Caller>().map(|caller| Arc::clone(&caller.tenant));
+    let tenant = tenant.as_deref().unwrap_or_default(); // Authentication comes first, so there is a caller.
     let asked = match endpoint {
-        Endpoint::Query => params::query(query, tenant.as_deref().unwrap_or_default())
-            .map(|query| Asked::Search(Box::new(query))),
-        Endpoint::Projects => params::list(query, "projects").map(Asked::List),
-        Endpoint::Skills => params::list(query, "skills").map(Asked::List),
+        Endpoint::Query => params::query(query, tenant).map(|query| Asked::Search(Box::new(query))),
+        Endpoint::Projects => params::list(query, "projects", tenant).map(Asked::List),
+        Endpoint::Skills => params::list(query, "skills", tenant).map(Asked::List),
         Endpoint::Jobs | Endpoint::Ingest => params::none(query).map(|()| Asked::Nothing),
     };
     match asked {

@@ -9,13 +9,14 @@ use admit::{ManualClock, TimeSource, Timestamp};
 use admit_store::AnyStore;
 use admit_testbed::Postgres;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use memory_api::Service;
 use memory_api::config::Config;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 pub const ACME: &str = "key-of-acme";
@@ -182,6 +183,21 @@ impl Memory {
     }
 }
 
+/// Sends these very bytes, and returns all that comes back until the server closes or `enough` was read.
+pub async fn raw(address: SocketAddr, bytes: &[u8], enough: impl Fn(&str) -> bool) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // The server may answer and close before it has read everything.
+    let _ = stream.write_all(bytes).await;
+    let mut read = Vec::new();
+    while !enough(&String::from_utf8_lossy(&read)) {
+        match stream.read_buf(&mut read).await {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+    }
+    String::from_utf8_lossy(&read).into_owned()
+}
+
 pub fn batch(id: &str, text: &str) -> Value {
     json!({"ingest_id": id, "project": "garden", "items": [{"kind": "note", "text": text}]})
 }
@@ -211,6 +227,12 @@ impl Call {
 
     pub fn body(self, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self }
+    }
+
+    /// Sets the value of a header to bytes that need not be text.
+    pub fn header_bytes(mut self, name: &'static str, value: &[u8]) -> Self {
+        self.headers.insert(name, HeaderValue::from_bytes(value).unwrap());
+        self
     }
 
     pub async fn send(self) -> Reply {
