@@ -37,11 +37,8 @@ CREATE INDEX items_of_tenant ON items (tenant);
 CREATE INDEX items_of_project ON items (tenant, project);
 
 -- The words of each item, by the item's id. `owner` is a word for the tenant, so that the index itself narrows a search
--- to the tenant's items; it has no weight in the rank.
-CREATE VIRTUAL TABLE item_words USING fts5 (
-    owner, words, content = '', contentless_delete = 1, tokenize = 'porter unicode61'
-);
-INSERT INTO item_words (item_words, rank) VALUES ('rank', 'bm25(0.0, 1.0)');
+-- to the tenant's items. The words are kept beside their index, so that a search can count those that it found.
+CREATE VIRTUAL TABLE item_words USING fts5 (owner, words, tokenize = 'porter unicode61');
 
 CREATE TABLE projects (
     tenant       TEXT    NOT NULL,
