@@ -125,13 +125,7 @@ impl Memory {
     }
 
     pub fn call(&self, method: Method, path: &str) -> Call {
-        Call {
-            address: self.address,
-            method,
-            path: path.into(),
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
-        }
+        Call::new(self.address, method, path)
     }
 
     pub fn get(&self, path: &str, key: &str) -> Call {
@@ -220,6 +214,10 @@ pub struct Reply {
 }
 
 impl Call {
+    pub fn new(address: SocketAddr, method: Method, path: &str) -> Self {
+        Self { address, method, path: path.into(), headers: HeaderMap::new(), body: Bytes::new() }
+    }
+
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.insert(name, value.parse().unwrap());
         self
