@@ -208,6 +208,26 @@ on_both_stores! {
         assert_eq!(reply.is(200).header("ratelimit"), Some("\"query\";r=989;t=39, \"burst\";r=9;t=1"));
     }
 
+    /// And what the hour refuses costs nothing of the second; its wait is true to the microsecond.
+    async fn a_request_beyond_the_hour_costs_nothing_of_the_second(memory) {
+        let mut memory = memory;
+        memory.restart(&[("MEM_RATE_LIMIT_BURST", "100")]).await;
+        for i in 0..100 {
+            memory.ingest_id(ACME, &format!("batch-{i}")).send().await.is(202);
+        }
+        memory.advance(SECOND);
+        for _ in 0..150 {
+            memory.ingest_id(ACME, "one-more").send().await.is(429);
+        }
+        memory.advance(35 * SECOND - MICROSECOND); // A token takes 36 s.
+        let refused = memory.ingest_id(ACME, "one-more").send().await;
+        is_refused(&refused, 1, "100 requests/hour for POST /memory/ingest", "3600s", "ingest");
+        memory.advance(MICROSECOND);
+        let granted = memory.ingest_id(ACME, "one-more").send().await;
+        assert_eq!(granted.is(202).header("ratelimit"), Some("\"ingest\";r=0;t=3600, \"burst\";r=99;t=1"));
+        assert_eq!(granted.header("idempotent-replayed"), None, "no refusal left a record");
+    }
+
     async fn a_replay_costs_only_the_burst_and_a_refusal_leaves_no_record(memory) {
         let first = memory.ingest_id(ACME, "id_a").send().await.is(202).job_id();
         for _ in 0..9 {
