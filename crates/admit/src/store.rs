@@ -7,7 +7,7 @@ use std::error::Error;
 use std::future::Future;
 
 use crate::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
-use crate::{Charge, ChargeError, Decision, Rules, Timestamp};
+use crate::{Charge, ChargeError, Clock, Decision, Rules, Timestamp};
 
 /// The moment at which a store decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,21 @@ pub enum Now {
     Store,
     /// A moment of the caller's, for tests and simulations.
     At(Timestamp),
+}
+
+impl Now {
+    /// The caller's moment, if there is one.
+    pub const fn given(self) -> Option<Timestamp> {
+        match self {
+            Self::Store => None,
+            Self::At(moment) => Some(moment),
+        }
+    }
+
+    /// The caller's moment, else what the store's `clock` shows.
+    pub fn or_by(self, clock: &dyn Clock) -> Timestamp {
+        self.given().unwrap_or_else(|| clock.now())
+    }
 }
 
 /// The store could not be asked, or did not answer: neither a grant nor a refusal.

@@ -163,13 +163,7 @@ impl Rules {
     /// # Errors
     /// [`ChargeError`] for the first charge that no store evaluates.
     pub fn prepare(&self, charges: &[Charge]) -> Result<Prepared, ChargeError> {
-        if charges.len() > MAX_CHARGES {
-            return Err(ChargeError::TooMany(charges.len()));
-        }
-        for charge in charges {
-            self.check(charge)?;
-        }
-        let take = Take::gather(charges)?;
+        let take = self.prepare_refund(charges)?;
         if take.lines.iter().any(|line| line.cost.tokens() > line.budget.burst().tokens()) {
             return Ok(Prepared::Decided(Decision::Refused(take.refusal_without_buckets())));
         }

@@ -87,10 +87,7 @@ impl MemoryStore {
     }
 
     fn at(&self, now: Now) -> Timestamp {
-        match now {
-            Now::Store => self.0.clock.now(),
-            Now::At(now) => now,
-        }
+        now.or_by(&*self.0.clock)
     }
 }
 

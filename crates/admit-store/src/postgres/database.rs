@@ -214,10 +214,7 @@ async fn in_read_committed(
 
 /// `NULL` is the server's clock. Whole microseconds, on both sides.
 pub(super) fn moment(now: Now) -> Option<SystemTime> {
-    match now {
-        Now::Store => None,
-        Now::At(at) => Some(at.into()),
-    }
+    now.given().map(SystemTime::from)
 }
 
 /// A column of an answer.

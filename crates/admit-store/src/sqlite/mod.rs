@@ -142,20 +142,13 @@ impl SqliteStore {
         terms: &Terms,
         now: Now,
     ) -> Result<(), IdempotencyError> {
-        records::complete_in(transaction, ticket, outcome, terms, at(&*self.clock, now))
+        records::complete_in(transaction, ticket, outcome, terms, now.or_by(&*self.clock))
     }
 
     /// Reads the clock when the operation runs, not when it is queued.
     fn moment(&self, now: Now) -> impl Fn() -> Timestamp + Send + 'static {
         let clock = self.clock.clone();
-        move || at(&*clock, now)
-    }
-}
-
-fn at(clock: &dyn Clock, now: Now) -> Timestamp {
-    match now {
-        Now::Store => clock.now(),
-        Now::At(now) => now,
+        move || now.or_by(&*clock)
     }
 }
 

@@ -34,10 +34,7 @@ impl PostgresStorage {
 
 /// Null is the server's clock: one for all processes.
 fn moment(now: Now) -> Option<SystemTime> {
-    match now {
-        Now::Store => None,
-        Now::At(moment) => Some(moment.into()),
-    }
+    now.given().map(SystemTime::from)
 }
 
 fn timestamp(time: SystemTime) -> Result<Timestamp, Failure> {

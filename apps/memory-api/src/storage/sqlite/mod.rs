@@ -7,7 +7,7 @@ mod search;
 
 use std::path::Path;
 
-use admit::{Clock, Now, SystemClock, Timestamp, Unavailable};
+use admit::{Now, SystemClock, Timestamp, Unavailable};
 use admit_store::sqlite::SqliteStore;
 
 use self::connections::{Connections, WriteError};
@@ -35,10 +35,7 @@ impl SqliteStorage {
 
 /// There is one machine, so its clock is the store's.
 fn moment(now: Now) -> Timestamp {
-    match now {
-        Now::Store => SystemClock.now(),
-        Now::At(moment) => moment,
-    }
+    now.or_by(&SystemClock)
 }
 
 /// A stored time. Only times of this service are stored, and they are in range.
