@@ -33,47 +33,42 @@ impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
     }
 }
 
-/// What one request has paid.
+/// What one request has paid: two shares, one that replays pay too, and one that only runs pay.
 pub(crate) struct Ledger<'a> {
     purse: Option<&'a dyn Purse>,
-    for_replays: Vec<Quota>,
-    for_runs: Vec<Quota>,
-    paid_for_replay: Option<Admitted>,
-    paid_for_run: Option<Admitted>,
-    fields: HeaderMap,
+    run: Share,
+    replay: Share,
+}
+
+/// What a run or a replay costs, and the payment of it.
+struct Share {
+    quotas: Vec<Quota>,
+    paid: Option<Admitted>,
+}
+
+impl Share {
+    fn due(&self) -> &[Quota] {
+        if self.paid.is_some() { &[] } else { &self.quotas }
+    }
 }
 
 impl<'a> Ledger<'a> {
     /// The ledger of a request that has paid nothing. Without budgets everything is free.
     pub(crate) fn new(purse: Option<&'a dyn Purse>, request: &Parts) -> Self {
         let quotas = purse.map(|purse| purse.quotas(request)).unwrap_or_default();
-        let (for_replays, for_runs) = quotas.into_iter().partition(|quota| quota.spent_by_replays);
-        Self {
-            purse,
-            for_replays,
-            for_runs,
-            paid_for_replay: None,
-            paid_for_run: None,
-            fields: HeaderMap::new(),
-        }
+        let (replay, run) = quotas.into_iter().partition(|quota| quota.spent_by_replays);
+        let unpaid = |quotas| Share { quotas, paid: None };
+        Self { purse, run: unpaid(run), replay: unpaid(replay) }
     }
 
-    /// Pays what a run costs. If that is refused, nothing stays paid.
+    /// Pays what a run costs, in one take. If that is refused, nothing stays paid.
     pub(crate) async fn pay_for_run(&mut self, request: &Parts) -> Result<(), Box<Problem>> {
-        if self.paid_for_run.is_some() {
-            return Ok(());
-        }
-        let paid_before = self.paid_for_replay.is_some();
-        let quotas = match paid_before {
-            true => self.for_runs.clone(),
-            false => self.for_runs.iter().chain(&self.for_replays).cloned().collect(),
-        };
-        match self.admit(request, quotas).await {
+        let due = [self.run.due(), self.replay.due()].concat();
+        match self.admit(request, due).await {
             Ok(mut admitted) => {
-                if !paid_before {
-                    self.paid_for_replay = Some(admitted.split_off(self.for_runs.len()));
-                }
-                self.paid_for_run = Some(admitted);
+                let replay = admitted.split_off(self.run.due().len());
+                self.run.paid.get_or_insert(admitted);
+                self.replay.paid.get_or_insert(replay);
                 Ok(())
             }
             Err(problem) => {
@@ -85,34 +80,32 @@ impl<'a> Ledger<'a> {
 
     /// Pays what a replay costs, and takes back what a run costs beyond that.
     pub(crate) async fn pay_for_replay(&mut self, request: &Parts) -> Result<(), Box<Problem>> {
-        let run = self.paid_for_run.take();
+        let run = self.run.paid.take();
         self.give_back(run).await;
-        if self.paid_for_replay.is_none() {
-            self.paid_for_replay = Some(self.admit(request, self.for_replays.clone()).await?);
-        }
+        let admitted = self.admit(request, self.replay.due().to_vec()).await?;
+        self.replay.paid.get_or_insert(admitted);
         Ok(())
     }
 
     /// Takes everything back: the request did not run, and was not refused either.
     pub(crate) async fn give_all_back(&mut self) {
-        let (run, replay) = (self.paid_for_run.take(), self.paid_for_replay.take());
-        self.fields.clear();
+        let (run, replay) = (self.run.paid.take(), self.replay.paid.take());
         self.give_back(run).await;
         self.give_back(replay).await;
     }
 
-    /// Adds the fields of the last payment to a response.
+    /// Tells in a response what the payments left, as if they had been one.
     pub(crate) fn mark(&self, response: &mut HeaderMap) {
-        crate::fields::merge(response, &self.fields);
+        let payments = [&self.run.paid, &self.replay.paid];
+        if let Some(all) = payments.into_iter().flatten().cloned().reduce(Admitted::and) {
+            all.mark(response);
+        }
     }
 
-    async fn admit(&mut self, request: &Parts, quotas: Vec<Quota>) -> Result<Admitted, Box<Problem>> {
+    async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Result<Admitted, Box<Problem>> {
         let Some(purse) = self.purse else { return Ok(Admitted::default()) };
         match purse.admit(request, quotas).await {
-            Admission::Admitted(admitted) => {
-                self.fields = admitted.fields().clone();
-                Ok(admitted)
-            }
+            Admission::Admitted(admitted) => Ok(admitted),
             Admission::Rejected(problem) => Err(problem),
         }
     }

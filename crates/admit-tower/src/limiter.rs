@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Charge, Decision, TakeError, TimeSource, Unavailable};
+use admit::{BudgetStore, Charge, Decision, Grant, TakeError, TimeSource, Timestamp, Unavailable};
 use http::HeaderMap;
 use http::request::Parts;
 use tracing::{debug, error, warn};
@@ -36,29 +36,38 @@ pub enum Admission {
     Rejected(Box<Problem>),
 }
 
-/// Permission to run.
+/// Permission to run, and what it cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Admitted {
-    fields: HeaderMap,
-    /// What was debited: nothing for a request that was let through while the store could not answer.
-    charges: Vec<Charge>,
+    dialect: Dialect,
+    /// What was debited, and what each debit left: nothing for a request that was let through while the store could not
+    /// answer.
+    debits: Vec<(Quota, Option<f64>)>,
+    at: Option<Timestamp>,
 }
 
 impl Admitted {
     /// What was debited for the quotas from `index` on, apart from the rest.
     pub(crate) fn split_off(&mut self, index: usize) -> Self {
-        let charges = self.charges.split_off(index.min(self.charges.len()));
-        Self { fields: HeaderMap::new(), charges }
+        let debits = self.debits.split_off(index.min(self.debits.len()));
+        Self { debits, ..*self }
+    }
+
+    /// This and a later payment as one.
+    pub(crate) fn and(mut self, later: Self) -> Self {
+        self.debits.extend(later.debits);
+        Self { dialect: later.dialect, at: self.at.max(later.at), ..self }
     }
 
     /// The response fields that tell what is left.
-    pub fn fields(&self) -> &HeaderMap {
-        &self.fields
+    pub fn fields(&self) -> HeaderMap {
+        let (quotas, left): (Vec<_>, Vec<_>) = self.debits.iter().cloned().unzip();
+        self.dialect.granted(&quotas, &Grant { at: self.at, left })
     }
 
     /// Adds the fields to those of a response.
     pub fn mark(&self, response: &mut HeaderMap) {
-        crate::fields::merge(response, &self.fields);
+        crate::fields::merge(response, &self.fields());
     }
 }
 
@@ -124,8 +133,8 @@ impl<S: BudgetStore> Limiter<S> {
         match tokio::time::timeout(self.time_limit, take).await {
             Ok(Ok(Decision::Granted(grant))) => {
                 self.tell(&quotas, Event::Granted);
-                let fields = self.dialect.granted(&quotas, &grant);
-                Admission::Admitted(Admitted { fields, charges })
+                let debits = quotas.into_iter().zip(grant.left).collect();
+                Admission::Admitted(Admitted { dialect: self.dialect, debits, at: grant.at })
             }
             Ok(Ok(Decision::Refused(refusal))) => {
                 let refused = Refused { quotas, refusal };
@@ -183,10 +192,11 @@ impl<S: BudgetStore> Limiter<S> {
     /// Gives back what an admission debited, for a request that did not run after all. If the store cannot, the tokens
     /// stay spent and the log says so.
     pub async fn give_back(&self, admitted: Admitted) {
-        if admitted.charges.is_empty() {
+        if admitted.debits.is_empty() {
             return;
         }
-        match tokio::time::timeout(self.time_limit, self.store.refund(&admitted.charges)).await {
+        let charges: Vec<Charge> = admitted.debits.into_iter().map(|(quota, _)| quota.charge).collect();
+        match tokio::time::timeout(self.time_limit, self.store.refund(&charges)).await {
             Ok(Ok(())) => {}
             Ok(Err(cause)) => warn!(error = &cause as &dyn std::error::Error, "a charge was not given back"),
             Err(elapsed) => warn!(error = &elapsed as &dyn std::error::Error, "a charge was not given back"),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, RecordKey, Response as Stored, Terms};
-use admit::{IdempotencyStore, Key, ManualClock, Now};
+use admit::{BudgetStore, Charge, Clock, Decision, IdempotencyStore, Key, ManualClock, Now, Scope};
 use admit_tower::{
     BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, IfMissing, Limiter, Quota, Run,
 };
@@ -88,6 +88,18 @@ impl Setup {
 
     fn runs(&self) -> usize {
         self.work.runs.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many tokens of the caller's bucket are spent.
+    async fn spent(&self, scope: Scope, tokens: f64) {
+        let peek = [Charge::one(scope, Key::of("caller"), "1000/minute".parse().unwrap())];
+        let left = async || match self.store.peek(&peek, Now::At(self.clock.now())).await.unwrap() {
+            Decision::Granted(grant) => grant.left[0].unwrap(),
+            Decision::Refused(_) => 0.0,
+        };
+        while left().await > 1000.0 - tokens {
+            tokio::task::yield_now().await;
+        }
     }
 
     fn budgets(&self, hourly: &str) -> BudgetLayer<Store, impl admit_tower::BudgetPolicy + use<>> {
@@ -377,11 +389,26 @@ async fn who_waits_for_a_run_that_fails_runs_next_and_pays_once() {
     let failing = send("500");
     setup.work.started.notified().await;
     let waiting = send("201");
+    setup.spent(BURST, 2.0).await; // It has paid for a replay.
     setup.work.go.0.add_permits(2);
     assert_eq!(failing.await.unwrap().status(), StatusCode::INTERNAL_SERVER_ERROR);
-    assert_eq!(waiting.await.unwrap().status(), StatusCode::CREATED);
+    let ran = waiting.await.unwrap();
+    assert_eq!(ran.status(), StatusCode::CREATED);
+    // Once the fields told the last of two payments alone, so that the burst was missing.
+    assert_eq!(ran.headers()["ratelimit"], r#""ingest";r=98;t=72, "burst";r=998;t=1"#);
     let next = server.send(keyed("b"), "").await;
     assert_eq!(next.headers()["ratelimit"], r#""ingest";r=97;t=108, "burst";r=997;t=1"#);
+}
+
+#[tokio::test]
+async fn who_paid_for_a_run_and_replays_is_not_told_of_what_it_got_back() {
+    let setup = Setup::new();
+    let server = setup.serve(setup.layer(by_header()).budgets(setup.budgets("100/hour"))).await;
+    server.send(keyed("a"), "").await;
+    setup.store.blind.store(true, Ordering::SeqCst); // Both looked before the first claimed.
+    let again = server.send(keyed("a"), "").await;
+    assert_eq!(again.headers()["idempotent-replayed"], "true");
+    assert_eq!(again.headers()["ratelimit"], r#""burst";r=998;t=1"#);
 }
 
 #[tokio::test]
