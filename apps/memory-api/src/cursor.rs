@@ -1,7 +1,8 @@
 //! Where a page ended.
 //!
 //! A cursor is opaque to clients: base64url of what the next page starts behind, bound to the request it came from. It
-//! holds no secret and grants nothing: every page is read for the caller's own tenant.
+//! holds no secret and grants nothing: every page is read for the caller's own tenant, and starts behind something of its
+//! own.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

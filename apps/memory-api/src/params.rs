@@ -104,8 +104,8 @@ pub fn list(query: Option<&str>, list: &str, tenant: &str) -> Result<List, Param
     let [limit, cursor] = values(query, ["limit", "cursor"])?;
     let binding = Binding::of(&[list, tenant]);
     let fits = |position: &Position| match list {
-        "projects" => matches!(position, Position::Name(name) if !name.contains('\0')),
-        _ => matches!(position, Position::Below(_)),
+        "projects" => matches!(position, Position::Project(name) if !name.contains('\0')),
+        _ => matches!(position, Position::Skill(_)),
     };
     Ok(List { limit: page_limit(limit)?, from: position(binding, cursor, fits)?, binding })
 }
@@ -169,6 +169,7 @@ fn position(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::ItemName;
 
     #[test]
     fn names_are_known_and_stand_once() {
@@ -205,9 +206,11 @@ mod tests {
     #[test]
     fn a_cursor_goes_with_its_search() {
         let first = query(Some("q=water&kind=note"), "a").unwrap();
-        let cursor = first.binding.encode(&Position::Search { snapshot: 9, after: 3 });
+        let name = |position| ItemName { job_id: uuid::Uuid::from_u128(7), position };
+        let end = Position::Search { last: name(9), after: name(3) };
+        let cursor = first.binding.encode(&end);
         let next = query(Some(&format!("q=water&kind=note&cursor={cursor}")), "a").unwrap();
-        assert_eq!(next.search.from, Some(Position::Search { snapshot: 9, after: 3 }));
+        assert_eq!(next.search.from, Some(end));
         let other = query(Some(&format!("q=water&project=note&cursor={cursor}")), "a");
         assert!(matches!(other, Err(ParamsError::Cursor(CursorError::OtherRequest))));
     }

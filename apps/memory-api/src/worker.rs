@@ -61,9 +61,12 @@ impl Worker {
             if jobs.is_empty() {
                 break;
             }
+            // One job that the store cannot finish in time does not hold up those claimed with it.
+            let mut finished = Ok(());
             for job in &jobs {
-                self.finish(job).await?;
+                finished = finished.and(self.finish(job).await);
             }
+            finished?;
         }
         self.metrics.open_jobs(self.storage.open_jobs().await?);
         Ok(())

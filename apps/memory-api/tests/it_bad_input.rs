@@ -301,12 +301,12 @@ on_both_stores! {
             }
         }
         // A cursor that somebody made up holds no secret, and does no harm either.
-        let name = |name: &str| Position::Name(name.to_owned());
+        let name = |name: &str| Position::Project(name.to_owned());
         for (path, binding, position) in [
             ("projects", Binding::of(&["projects", "acme"]), name("\0")),
-            ("projects", Binding::of(&["projects", "acme"]), Position::Below(7)),
+            ("projects", Binding::of(&["projects", "acme"]), Position::Skill([7; 32])),
             ("skills", Binding::of(&["skills", "acme"]), name("garden")),
-            ("query", Binding::of(&["query", "acme", "", "", ""]), Position::Below(7)),
+            ("query", Binding::of(&["query", "acme", "", "", ""]), Position::Skill([7; 32])),
         ] {
             let cursor = binding.encode(&position);
             let reply = memory.get(&format!("/memory/{path}?cursor={cursor}"), ACME).send().await;

@@ -84,8 +84,8 @@ on_both_stores! {
 
         // White space, the order of members and escapes are no content; and who sends the id that was told, repeats.
         let same = [
-            "{\n \"project\" : \"garden\", \"items\":[ {\"text\":\"a note\", \"tags\": [\"é\" , \"b\"],\t\"kind\":\"note\"}]} "
-                .to_owned(),
+            "{\n \"project\" : \"garden\", \"items\":[ ".to_owned()
+                + "{\"text\":\"a note\", \"tags\": [\"é\" , \"b\"],\t\"kind\":\"note\"}]} ",
             r#"{"project":"\u0067arden","items":[{"kind":"note","text":"a note","tags":["\u00E9","b"]}]}"#
                 .to_owned(),
             canonical.replacen('{', &format!("{{\"ingest_id\":\"{id}\","), 1),

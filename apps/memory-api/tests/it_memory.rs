@@ -6,9 +6,12 @@ mod service;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use memory_api::cursor::Binding;
+use memory_api::storage::{ItemName, Position};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use service::{ACME, ACME_2, BETA, GAMMA, Memory};
+use sha2::{Digest, Sha256};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -280,6 +283,23 @@ on_both_stores! {
             assert!(rows.len() >= count, "{path}: {names:?}");
             assert!(names.contains(if list == "projects" { "wool" } else { "skill-6" }), "{names:?}");
         }
+    }
+
+    // Cursors held the numbers of rows, and so told how much all tenants together had stored.
+    async fn a_cursor_tells_nothing_of_what_others_store(memory) {
+        let skill = |text: &str| json!({"kind": "skill", "text": text});
+        learn(&memory, BETA, "theirs", json!([skill("a"), skill("b"), skill("c")])).await;
+        learn(&memory, ACME, "ours", json!([skill("sew")])).await;
+        let job_id = learn(&memory, ACME, "ours", json!([skill("sew"), skill("knit")])).await;
+        let cursor = async |path: &str| page(&memory, ACME, path).await["next_cursor"].as_str().unwrap().to_owned();
+
+        let skills = cursor("/memory/skills?limit=1").await;
+        let knit = Position::Skill(Sha256::digest("knit").into());
+        assert_eq!(Binding::of(&["skills", "acme"]).decode(&skills), Ok(knit));
+        let items = cursor("/memory/query?limit=1").await;
+        let last = ItemName { job_id: job_id.parse().unwrap(), position: 1 };
+        let end = Position::Search { last, after: last };
+        assert_eq!(Binding::of(&["query", "acme", "", "", ""]).decode(&items), Ok(end));
     }
 
     async fn tenants_never_see_each_other(memory) {

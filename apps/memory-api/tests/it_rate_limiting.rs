@@ -309,7 +309,7 @@ fn a10_rate_limit_per_endpoint_documented() {
     for row in [
         "| `POST /memory/ingest` | 202 `{\"job_id\", \"ingest_id\", \"status\": \"queued\"}`, `Location` | 100 | 10 |",
         "| 1000 | 10 |",
-        "| `GET /memory/skills?limit=&cursor=` | distinct skills, the last learnt first | | 10 |",
+        "| `GET /memory/skills?limit=&cursor=` | distinct skills, the newest first | | 10 |",
         "| `GET /memory/projects?limit=&cursor=` | projects by name, with counts | 100 | 10 |",
     ] {
         assert!(guide.contains(row), "the guide does not say {row}");

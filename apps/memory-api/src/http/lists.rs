@@ -61,7 +61,7 @@ pub(super) async fn skills(
         Err(problem) => return respond(*problem),
     };
     let before = match list.from {
-        Some(Position::Below(id)) => Some(id),
+        Some(Position::Skill(digest)) => Some(digest),
         _ => None,
     };
     match app.storage.skills(&caller.tenant, before, list.limit).await {
@@ -85,7 +85,7 @@ pub(super) async fn projects(
         Err(problem) => return respond(*problem),
     };
     let after = match list.from {
-        Some(Position::Name(name)) => Some(name),
+        Some(Position::Project(name)) => Some(name),
         _ => None,
     };
     match app.storage.projects(&caller.tenant, after, list.limit).await {

@@ -53,7 +53,7 @@ impl From<Item> for ItemBody {
     /// An item is named by its job and its place in it: numbers of the store would tell how much others store.
     fn from(item: Item) -> Self {
         Self {
-            id: format!("{}.{}", item.job_id, item.position),
+            id: format!("{}.{}", item.name.job_id, item.name.position),
             project: item.project,
             kind: item.kind,
             text: item.text,

@@ -1,15 +1,14 @@
 //! What is remembered.
 
 use admit::Timestamp;
-use uuid::Uuid;
+
+use super::ItemName;
 
 /// An item that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The job that brought it.
-    pub job_id: Uuid,
-    /// Its place in the batch, from 0.
-    pub position: i64,
+    /// What names it.
+    pub name: ItemName,
     /// Its project.
     pub project: String,
     /// What kind of item it is.

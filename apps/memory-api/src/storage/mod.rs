@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 pub use item::{Item, Project, Skill};
 pub use job::{ClaimedJob, Finish, Job, JobStatus, NewJob};
-pub use page::{Position, Search, Slice};
+pub use page::{ItemName, Position, Search, Slice};
 
 /// How often the items of a job may fail to be indexed before the job is given up.
 pub const MAX_FAILURES: i32 = 5;
@@ -128,14 +128,15 @@ impl Storage {
         on_either!(self, store => store.projects(tenant, after, limit))
     }
 
-    /// The distinct skills of a tenant, the last one learnt first, those learnt before number `before`.
+    /// The distinct skills of a tenant, the newest first, those older than the one whose text has the SHA-256 `before`.
+    /// Learning a skill again leaves it at its place, so that no page is missed while a client reads on.
     ///
     /// # Errors
     /// As [`Storage::job`].
     pub async fn skills(
         &self,
         tenant: &str,
-        before: Option<i64>,
+        before: Option<[u8; 32]>,
         limit: u32,
     ) -> Result<Slice<Skill>, Unavailable> {
         on_either!(self, store => store.skills(tenant, before, limit))

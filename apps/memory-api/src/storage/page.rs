@@ -1,6 +1,7 @@
 //! Searches, and the pages they come in.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// A page of something, and where the next one starts if there is more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,22 +12,32 @@ pub struct Slice<T> {
     pub next: Option<Position>,
 }
 
+/// Names an item: its job, and its place in the batch. Clients know both, whereas numbers of rows would tell them how much
+/// others store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemName {
+    /// The job that brought it.
+    pub job_id: Uuid,
+    /// Its place in the batch, from 0.
+    pub position: i64,
+}
+
 /// Where a page ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Position {
-    /// In a search: behind item `after`, among the items that there were at the first page.
+    /// In a search: behind item `after`, among the items that the tenant had at the first page.
     ///
     /// Items found since then have no place on later pages, so none of them moves an item from one page to another.
     Search {
-        /// The last item when the first page was read.
-        snapshot: i64,
+        /// The tenant's last item when the first page was read.
+        last: ItemName,
         /// The last item of the page.
-        after: i64,
+        after: ItemName,
     },
-    /// In a list by number, the highest first: below this one.
-    Below(i64),
-    /// In a list by name: behind this one.
-    Name(String),
+    /// In the list of skills: behind the one whose text has this SHA-256.
+    Skill([u8; 32]),
+    /// In the list of projects: behind the one of this name.
+    Project(String),
 }
 
 /// What to look for.
@@ -47,11 +58,11 @@ pub struct Search {
 }
 
 impl Search {
-    /// The snapshot of the search, and the last item of the page before.
-    pub(crate) fn start(&self) -> (Option<i64>, Option<i64>) {
+    /// The tenant's last item at the first page, and the last item of the page before; nothing yet at the first page.
+    pub(crate) fn start(&self) -> Option<(ItemName, ItemName)> {
         match self.from {
-            Some(Position::Search { snapshot, after }) => (Some(snapshot), Some(after)),
-            _ => (None, None),
+            Some(Position::Search { last, after }) => Some((last, after)),
+            _ => None,
         }
     }
 }

@@ -52,7 +52,7 @@ pub(super) enum Failure {
     #[error(transparent)]
     Record(#[from] IdempotencyError),
     #[error("a stored value is not one that this service wrote")]
-    Stored(#[source] admit::TimestampError),
+    Stored(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl From<Failure> for Unavailable {
@@ -62,6 +62,11 @@ impl From<Failure> for Unavailable {
 }
 
 impl Failure {
+    /// A stored value that cannot be read.
+    pub(super) fn stored(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Stored(error.into())
+    }
+
     fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Statement(error) => error.code(),

@@ -38,7 +38,7 @@ fn moment(now: Now) -> Option<SystemTime> {
 }
 
 fn timestamp(time: SystemTime) -> Result<Timestamp, Failure> {
-    Timestamp::try_from(time).map_err(Failure::Stored)
+    Timestamp::try_from(time).map_err(Failure::stored)
 }
 
 fn micros(duration: Duration) -> f64 {

@@ -1,5 +1,5 @@
-SELECT id, text, times_learnt, first_learnt_at, last_learnt_at
+SELECT digest, text, times_learnt, first_learnt_at, last_learnt_at
 FROM skills
-WHERE tenant = :tenant AND (:before IS NULL OR id < :before)
+WHERE tenant = :tenant AND (:before IS NULL OR id < (SELECT id FROM skills WHERE tenant = :tenant AND digest = :before))
 ORDER BY id DESC
 LIMIT :limit
