@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use admit::TimeSource;
+use admit_listen::Limits;
 use admit_store::maintenance::Maintenance;
 use fleet_api::app::App;
 use fleet_api::fleet_file::{Description, FleetFileError};
@@ -92,7 +93,7 @@ async fn start() -> Result<(), StartError> {
     let sweeping = tokio::spawn(Maintenance::new(store).run(shutdown.clone().cancelled_owned()));
     tracing::info!(%address, database = ?settings.database_url, "listening");
     let (router, drain) = app.into_parts();
-    admit_listen::serve(listener, router, shutdown).await;
+    admit_listen::serve(listener, router, Limits::default(), shutdown).await;
     drain.finish().await;
     let _ = sweeping.await; // A sweep that panicked has said so.
     tracing::info!("stopped");

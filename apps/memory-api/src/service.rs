@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use admit::idempotency::{OnLapse, Terms};
 use admit::{Rules, TimeSource, Unavailable};
+use admit_listen::Limits as ListenLimits;
 use admit_store::AnyStore;
 use admit_store::maintenance::Maintenance;
 use admit_store::postgres::{ConnectError, PostgresConfig, PostgresStore};
@@ -101,7 +102,7 @@ impl Service {
         let (router, idle) = router(App { storage, store, keys, limits, terms, time, metrics, wake });
         let shutdown = stop.clone();
         let running = tokio::spawn(async move {
-            admit_listen::serve(listener, router, shutdown).await;
+            admit_listen::serve(listener, router, ListenLimits::default(), shutdown).await;
             idle.await; // Ingests whose clients have gone are finished too.
             for task in background {
                 let _ = task.await; // One that panicked has said so.

@@ -11,25 +11,48 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-/// The most connections at once; more wait in the listener's queue.
-const MAX_CONNECTIONS: usize = 1_024;
-/// How long a client may take to send a request's head, or stay silent between requests.
-const HEAD_TIME_LIMIT: Duration = Duration::from_secs(20);
-/// The most headers of a request.
-const MAX_HEADERS: usize = 64;
-/// The most bytes of a request's head.
-const MAX_HEAD_BYTES: usize = 16 << 10;
-/// How long requests may go on after the shutdown begins.
-const SHUTDOWN_TIME_LIMIT: Duration = Duration::from_secs(35);
+/// hyper takes no smaller buffer.
+const MIN_HEAD_BYTES: usize = 8 << 10;
 /// How long nothing is accepted after the system had no more sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What clients may take of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most connections at once, 1,024 by default; more wait in the listener's queue.
+    pub connections: usize,
+    /// How long a client may take to send a request's head, or stay silent between requests. 20 s by default.
+    pub head_time: Duration,
+    /// How long a client may read nothing of a response before its connection is cut. 20 s by default.
+    pub stall_time: Duration,
+    /// The most headers of a request, 64 by default. More are answered with 431.
+    pub headers: usize,
+    /// The most bytes of a request's head, 16 KiB by default and no less than 8 KiB. More are answered with 431.
+    pub head_bytes: usize,
+    /// How long requests may go on after the shutdown begins, 35 s by default.
+    pub shutdown_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1_024,
+            head_time: Duration::from_secs(20),
+            stall_time: Duration::from_secs(20),
+            headers: 64,
+            head_bytes: 16 << 10,
+            shutdown_time: Duration::from_secs(35),
+        }
+    }
+}
+
 /// Serves until `shutdown` is cancelled, then lets the requests that run end.
-pub async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) {
+pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdown: CancellationToken) {
     let graceful = GracefulShutdown::new();
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = Arc::new(Semaphore::new(limits.connections));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &connections) => accepted,
@@ -46,11 +69,13 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Cancellation
         };
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIME_LIMIT)
-            .max_headers(MAX_HEADERS)
-            .max_buf_size(MAX_HEAD_BYTES);
+            .header_read_timeout(limits.head_time)
+            .max_headers(limits.headers)
+            .max_buf_size(limits.head_bytes.max(MIN_HEAD_BYTES));
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(limits.stall_time));
         let service = TowerToHyperService::new(router.clone());
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(stream)), service));
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = connection.await {
@@ -59,7 +84,7 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Cancellation
         });
     }
     drop(listener);
-    if tokio::time::timeout(SHUTDOWN_TIME_LIMIT, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(limits.shutdown_time, graceful.shutdown()).await.is_err() {
         tracing::warn!("requests that did not end in time are cut off");
     }
 }

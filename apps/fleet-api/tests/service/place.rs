@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admit::{ManualClock, TimeSource, Timestamp};
+use admit_listen::Limits;
 use admit_store::AnyStore;
 use admit_testbed::Postgres;
 use fleet_api::app::{App, Drain};
@@ -134,7 +135,8 @@ impl Place {
             App::new(&settings, description, store.clone(), sink.clone(), time).into_parts();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let serving = tokio::spawn(admit_listen::serve(listener, router, shutdown.clone()));
+        let serving =
+            tokio::spawn(admit_listen::serve(listener, router, Limits::default(), shutdown.clone()));
         Fleet { address, store, sink, public_key, serving, drain, shutdown }
     }
 }

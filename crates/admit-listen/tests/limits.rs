@@ -1,0 +1,166 @@
+//! Each limit of the listener, met by a client that goes beyond it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit_listen::Limits;
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// A limit that a test waits for.
+const SOON: Duration = Duration::from_millis(100);
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+struct Served {
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Served {
+    async fn start(router: Router, limits: Limits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let serving = tokio::spawn(admit_listen::serve(listener, router, limits, shutdown.clone()));
+        Self { address, shutdown, serving }
+    }
+
+    async fn send(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(bytes.as_ref()).await.unwrap();
+        stream
+    }
+
+    /// The whole of what comes back until the connection is closed.
+    async fn answer(&self, bytes: impl AsRef<[u8]>) -> String {
+        read(self.send(bytes).await).await
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.serving.await.unwrap();
+    }
+}
+
+async fn read(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await; // A reset ends it as well.
+    String::from_utf8(answer).unwrap()
+}
+
+fn hello() -> Router {
+    Router::new().route("/", get(async || "hello"))
+}
+
+#[tokio::test]
+async fn one_connection_too_many_waits_for_its_turn() {
+    let arrived = Arc::new(Notify::new());
+    // The first request tells whether a second one came while it ran.
+    let second = arrived.clone();
+    let first = get(async move || match timeout(SOON, second.notified()).await {
+        Ok(()) => "together",
+        Err(_) => "alone",
+    });
+    let router = Router::new().route("/first", first).route(
+        "/",
+        get(async move || {
+            arrived.notify_one();
+            "hello"
+        }),
+    );
+    let served = Served::start(router, Limits { connections: 1, ..Limits::default() }).await;
+    let first = served.send(REQUEST.replace("/ ", "/first ")).await;
+    let second = served.send(REQUEST).await;
+    assert!(read(first).await.ends_with("alone"));
+    assert!(read(second).await.ends_with("hello"));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_head_that_comes_too_slowly_is_not_waited_for() {
+    let served = Served::start(hello(), Limits { head_time: SOON, ..Limits::default() }).await;
+    let answer = served.answer("GET / HTTP/1.1\r\nHost:").await;
+    assert!(!answer.contains("200"), "{answer}");
+    // So is silence between two requests.
+    let answer = served.answer("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(answer.ends_with("hello"), "{answer}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_431() {
+    let served = Served::start(hello(), Limits::default()).await;
+    let with = |headers: &str| REQUEST.replace("Host: a\r\n", &format!("Host: a\r\n{headers}"));
+    for headers in ["x: y\r\n".repeat(64), format!("x: {}\r\n", "y".repeat(16 << 10))] {
+        let answer = served.answer(with(&headers)).await;
+        assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    }
+    assert!(served.answer(with(&"x: y\r\n".repeat(60))).await.ends_with("hello"));
+    served.stop().await;
+}
+
+/// Tells when it is dropped.
+struct Told(mpsc::UnboundedSender<()>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.0.send(()); // The test has ended if nobody listens.
+    }
+}
+
+/// A connection whose client stopped reading was held for ever, and with it one of the limited number.
+#[tokio::test]
+async fn who_reads_nothing_of_a_response_is_cut_off() {
+    let (tell, mut dropped) = mpsc::unbounded_channel();
+    let endless = get(async move || {
+        let told = Told(tell.clone());
+        let chunks = futures::stream::repeat_with(move || {
+            let _held_as_long_as_the_body = &told;
+            Ok::<_, std::io::Error>(vec![0_u8; 1 << 16])
+        });
+        Body::from_stream(chunks)
+    });
+    let router = Router::new().route("/", endless);
+    let served = Served::start(router, Limits { stall_time: SOON, ..Limits::default() }).await;
+    let silent = served.send(REQUEST).await;
+    dropped.recv().await.unwrap();
+    drop(silent);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_runs_is_finished_after_the_stop_up_to_a_bound() {
+    let (started, mut starts) = mpsc::channel::<()>(2);
+    let go_on = Arc::new(Notify::new());
+    let (tell, wait) = (started.clone(), go_on.clone());
+    let finishes = get(async move || {
+        tell.send(()).await.unwrap();
+        wait.notified().await;
+        "finished"
+    });
+    let never = get(async move || {
+        started.send(()).await.unwrap();
+        std::future::pending::<&str>().await
+    });
+    let router = Router::new().route("/", finishes).route("/never", never);
+    let served = Served::start(router, Limits { shutdown_time: SOON, ..Limits::default() }).await;
+    let finishing = served.send(REQUEST).await;
+    let hanging = served.send(REQUEST.replace("/ ", "/never ")).await;
+    starts.recv().await.unwrap();
+    starts.recv().await.unwrap();
+    served.shutdown.cancel();
+    go_on.notify_one();
+    assert!(read(finishing).await.ends_with("finished"));
+    served.serving.await.unwrap();
+    assert!(TcpStream::connect(served.address).await.is_err(), "nothing is accepted any more");
+    drop(hanging);
+}
