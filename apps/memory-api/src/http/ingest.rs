@@ -12,7 +12,6 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::shape::Malformed;
 use super::{App, respond, unavailable};
 use crate::batch::Batch;
 use crate::keys::Caller;
@@ -30,17 +29,9 @@ struct Accepted<'a> {
 pub(super) async fn ingest(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    malformed: Option<Extension<Malformed>>,
-    batch: Option<Extension<Arc<Batch>>>,
-    run: Option<Extension<Run>>,
+    Extension(batch): Extension<Arc<Batch>>,
+    Extension(run): Extension<Run>,
 ) -> Response {
-    if let Some(Extension(Malformed(problem))) = malformed {
-        return respond(*problem);
-    }
-    // What is not malformed has a batch, and runs under its key.
-    let (Some(Extension(batch)), Some(Extension(run))) = (batch, run) else {
-        return respond(Rejection::Internal.problem());
-    };
     let job = NewJob {
         id: Uuid::new_v4(),
         tenant: caller.tenant.to_string(),

@@ -9,7 +9,6 @@ use http::StatusCode;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::shape::Malformed;
 use super::{App, respond, time, unavailable};
 use crate::keys::Caller;
 use crate::storage::Job;
@@ -31,12 +30,8 @@ struct JobBody {
 pub(super) async fn job(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    malformed: Option<Extension<Malformed>>,
     id: Result<Path<Uuid>, PathRejection>,
 ) -> Response {
-    if let Some(Extension(Malformed(problem))) = malformed {
-        return respond(*problem);
-    }
     let job = match id {
         Ok(Path(id)) => app.storage.job(&caller.tenant, id).await,
         Err(_) => Ok(None), // No job has such an id.

@@ -1,13 +1,11 @@
 //! `GET /memory/skills` and `GET /memory/projects`: what was learnt.
 
-use admit_tower::{Problem, Rejection};
-use axum::Json;
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
 
-use super::shape::{Asked, Malformed};
-use super::{App, respond, time, unavailable};
+use super::page::page;
+use super::{App, time};
 use crate::keys::Caller;
 use crate::params::List;
 use crate::storage::{Position, Project, Skill};
@@ -39,63 +37,36 @@ struct ProjectBody {
     last_item_at: String,
 }
 
-fn page(
-    malformed: Option<Extension<Malformed>>,
-    asked: Option<Extension<Asked>>,
-) -> Result<List, Box<Problem>> {
-    match (malformed, asked) {
-        (Some(Extension(Malformed(problem))), _) => Err(problem),
-        (None, Some(Extension(Asked::List(list)))) => Ok(list),
-        _ => Err(Box::new(Rejection::Internal.problem())),
-    }
-}
-
 pub(super) async fn skills(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    malformed: Option<Extension<Malformed>>,
-    asked: Option<Extension<Asked>>,
+    Extension(List { limit, from, binding }): Extension<List>,
 ) -> Response {
-    let list = match page(malformed, asked) {
-        Ok(list) => list,
-        Err(problem) => return respond(*problem),
-    };
-    let before = match list.from {
+    let before = match from {
         Some(Position::Skill(digest)) => Some(digest),
         _ => None,
     };
-    match app.storage.skills(&caller.tenant, before, list.limit).await {
-        Ok(slice) => {
-            let next_cursor = slice.next.map(|position| list.binding.encode(&position));
-            let skills = slice.rows.into_iter().map(SkillBody::from).collect();
-            Json(Skills { skills, next_cursor }).into_response()
-        }
-        Err(cause) => unavailable(&cause),
-    }
+    page(
+        app.storage.skills(&caller.tenant, before, limit).await,
+        binding,
+        |skills: Vec<SkillBody>, next_cursor| Skills { skills, next_cursor },
+    )
 }
 
 pub(super) async fn projects(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    malformed: Option<Extension<Malformed>>,
-    asked: Option<Extension<Asked>>,
+    Extension(List { limit, from, binding }): Extension<List>,
 ) -> Response {
-    let list = match page(malformed, asked) {
-        Ok(list) => list,
-        Err(problem) => return respond(*problem),
-    };
-    let after = match list.from {
+    let after = match from {
         Some(Position::Project(name)) => Some(name),
         _ => None,
     };
-    match app.storage.projects(&caller.tenant, after, list.limit).await {
-        Ok(slice) => {
-            let next_cursor = slice.next.map(|position| list.binding.encode(&position));
-            let projects = slice.rows.into_iter().map(ProjectBody::from).collect();
-            Json(Projects { projects, next_cursor }).into_response()
-        }
-        Err(cause) => unavailable(&cause),
-    }
+    page(
+        app.storage.projects(&caller.tenant, after, limit).await,
+        binding,
+        |projects: Vec<ProjectBody>, next_cursor| Projects { projects, next_cursor },
+    )
 }
 
 impl From<Skill> for SkillBody {

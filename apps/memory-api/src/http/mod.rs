@@ -9,6 +9,7 @@ mod ingest;
 mod jobs;
 mod lists;
 mod operations;
+mod page;
 mod query;
 mod shape;
 
@@ -75,11 +76,13 @@ pub(crate) fn router(app: App) -> (Router, Idle) {
 
     let guarded = |route: MethodRouter<App>, endpoint: Endpoint| {
         route
+            .route_layer(from_fn(shape::refuse_malformed))
             .route_layer(budgets(endpoint))
             .route_layer(from_fn_with_state(endpoint, shape::check_parameters))
             .route_layer(from_fn_with_state(app.clone(), auth::authenticate))
     };
     let ingest = post(ingest::ingest)
+        .route_layer(from_fn(shape::refuse_malformed))
         .route_layer(once.clone())
         .route_layer(from_fn(shape::check_batch))
         .route_layer(from_fn_with_state(app.clone(), auth::authenticate));

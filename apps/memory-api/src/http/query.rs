@@ -1,13 +1,12 @@
 //! `GET /memory/query`.
 
-use admit_tower::Rejection;
-use axum::Json;
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
 
-use super::shape::{Asked, Malformed};
-use super::{App, respond, time, unavailable};
+use super::page::page;
+use super::{App, time};
+use crate::params::Query;
 use crate::storage::{Item, Slice};
 
 #[derive(Serialize)]
@@ -26,27 +25,12 @@ struct ItemBody {
     created_at: String,
 }
 
-pub(super) async fn query(
-    State(app): State<App>,
-    malformed: Option<Extension<Malformed>>,
-    asked: Option<Extension<Asked>>,
-) -> Response {
-    if let Some(Extension(Malformed(problem))) = malformed {
-        return respond(*problem);
-    }
-    let Some(Extension(Asked::Search(query))) = asked else { return respond(Rejection::Internal.problem()) };
+pub(super) async fn query(State(app): State<App>, Extension(query): Extension<Query>) -> Response {
     let found = match query.finds_nothing {
         true => Ok(Slice { rows: Vec::new(), next: None }),
         false => app.storage.search(query.search).await,
     };
-    match found {
-        Ok(slice) => {
-            let next_cursor = slice.next.map(|position| query.binding.encode(&position));
-            let items = slice.rows.into_iter().map(ItemBody::from).collect();
-            Json(Found { items, next_cursor }).into_response()
-        }
-        Err(cause) => unavailable(&cause),
-    }
+    page(found, query.binding, |items: Vec<ItemBody>, next_cursor| Found { items, next_cursor })
 }
 
 impl From<Item> for ItemBody {

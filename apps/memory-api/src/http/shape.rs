@@ -1,7 +1,7 @@
 //! Checks the shape of a request before anything is charged for it.
 //!
 //! What a request asks for goes into its extensions, or else what is wrong with it. A malformed request then spends only
-//! what it has of the second, and its handler answers with the problem.
+//! what it has of the second, and is answered with the problem in the handler's place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
+use super::respond;
 use crate::batch::{Batch, MAX_BODY_BYTES};
 use crate::keys::Caller;
 use crate::limits::Endpoint;
-use crate::params::{self, List, Query};
+use crate::params;
 
 /// How long a body may take to arrive.
 const BODY_TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -31,14 +32,6 @@ const MAX_DRAINED_BYTES: usize = 8 * MAX_BODY_BYTES;
 /// Why the request is not run, in its extensions.
 #[derive(Clone)]
 pub(super) struct Malformed(pub(super) Box<Problem>);
-
-/// What a `GET` request asks for, in its extensions.
-#[derive(Clone)]
-pub(super) enum Asked {
-    Nothing,
-    List(List),
-    Search(Box<Query>),
-}
 
 fn malformed(status: StatusCode, detail: String, error: &'static str) -> Malformed {
     Malformed(Box::new(Problem::new(status).detail(detail).with("error", error)))
@@ -53,20 +46,26 @@ pub(super) async fn check_parameters(
     let query = request.uri().query();
     let tenant = request.extensions().get::<Caller>().map(|caller| Arc::clone(&caller.tenant));
     let tenant = tenant.as_deref().unwrap_or_default(); // Authentication comes first, so there is a caller.
-    let asked = match endpoint {
-        Endpoint::Query => params::query(query, tenant).map(|query| Asked::Search(Box::new(query))),
-        Endpoint::Projects => params::list(query, "projects", tenant).map(Asked::List),
-        Endpoint::Skills => params::list(query, "skills", tenant).map(Asked::List),
-        Endpoint::Jobs | Endpoint::Ingest => params::none(query).map(|()| Asked::Nothing),
+    let mut asked = Extensions::new();
+    let read = match endpoint {
+        Endpoint::Query => params::query(query, tenant).map(|query| drop(asked.insert(query))),
+        Endpoint::Projects => params::list(query, "projects", tenant).map(|list| drop(asked.insert(list))),
+        Endpoint::Skills => params::list(query, "skills", tenant).map(|list| drop(asked.insert(list))),
+        Endpoint::Jobs | Endpoint::Ingest => params::none(query),
     };
-    match asked {
-        Ok(asked) => drop(request.extensions_mut().insert(asked)),
-        Err(error) => {
-            let wrong = malformed(StatusCode::BAD_REQUEST, error.to_string(), "invalid_parameter");
-            request.extensions_mut().insert(wrong);
-        }
+    if let Err(error) = read {
+        asked.insert(malformed(StatusCode::BAD_REQUEST, error.to_string(), "invalid_parameter"));
     }
+    request.extensions_mut().extend(asked);
     next.run(request).await
+}
+
+/// Answers a malformed request, when its budgets have admitted it.
+pub(super) async fn refuse_malformed(mut request: Request, next: Next) -> Response {
+    match request.extensions_mut().remove::<Malformed>() {
+        Some(Malformed(problem)) => respond(*problem),
+        None => next.run(request).await,
+    }
 }
 
 /// Reads the body of an ingest.
