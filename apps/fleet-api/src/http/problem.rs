@@ -6,9 +6,8 @@
 use std::error::Error;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use serde::Serialize;
 
 /// The registered type of a 429 (draft-ietf-httpapi-ratelimit-headers).
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -89,41 +88,23 @@ impl Problem {
 
     /// The whole response.
     pub(super) fn render(&self, instance: &str, correlation_id: &str) -> Response {
-        let body = Body {
-            r#type: if self.status == StatusCode::TOO_MANY_REQUESTS { QUOTA_EXCEEDED } else { "about:blank" },
-            title: self.status.canonical_reason().unwrap_or("Error"),
-            status: self.status.as_u16(),
-            detail: &self.detail,
-            instance,
-            correlation_id,
-            code: self.code,
-            dimension: self.dimension,
-        };
-        let body = serde_json::to_vec(&body).unwrap_or_default(); // Strings and numbers always serialise.
-        let mut response = (self.status, body).into_response();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let mut problem = admit_tower::Problem::new(self.status).detail(self.detail.clone());
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            problem = problem.kind(QUOTA_EXCEEDED, "Quota exceeded");
+        }
+        problem =
+            problem.with("instance", instance).with("correlation_id", correlation_id).with("code", self.code);
+        if let Some(dimension) = self.dimension {
+            problem = problem.with("dimension", dimension);
+        }
         if let Some(seconds) = self.retry_after_seconds {
-            headers.insert(RETRY_AFTER, seconds.into());
+            problem = problem.header(RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            problem = problem.header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        response
+        problem.into_response()
     }
-}
-
-#[derive(Serialize)]
-struct Body<'a> {
-    r#type: &'a str,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    instance: &'a str,
-    correlation_id: &'a str,
-    code: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dimension: Option<&'a str>,
 }
 
 impl IntoResponse for Problem {

@@ -29,7 +29,7 @@ async fn a_plain_correlation_id_is_taken_over_and_any_other_replaced() {
     let send = async |id: &str| fleet.get("/nowhere").header("x-correlation-id", id).send().await;
     let reply = send("trace-1.a_B").await;
     assert_eq!(reply.is_problem(404, "not_found")["correlation_id"], "trace-1.a_B");
-    for wrong in ["", "a b", "<script>", &"x".repeat(65)] {
+    for wrong in ["", "a b", "a\tb", &"x".repeat(129)] {
         let reply = send(wrong).await;
         let problem = reply.is_problem(404, "not_found");
         assert!(problem["correlation_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok(), "{problem}");
