@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use service::{Call, batch};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
 
 const DEVELOPMENT_KEY: &str = "development-key";
@@ -170,6 +171,25 @@ async fn the_log_tells_of_requests_by_their_ids_and_never_a_key() {
     for secret in ["key-of-acme", "wrong-key"] {
         assert!(!log.contains(secret), "{secret} in the log:\n{log}");
     }
+}
+
+/// A client that never sends the rest of its request holds the end up until the time limit of its body, and no longer.
+#[tokio::test]
+async fn a_client_that_falls_silent_does_not_hold_up_the_stop_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut running = Running::start(&mut program(&directory));
+    let mut stream = TcpStream::connect(running.address().await).await.unwrap();
+    let head = format!(
+        "POST /memory/ingest HTTP/1.1\r\nhost: x\r\nx-api-key: {DEVELOPMENT_KEY}\r\ncontent-length: 100\r\n\
+         expect: 100-continue\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut asked = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut asked).await.unwrap(); // The request runs.
+    running.stop(Signal::TERM).await;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.unwrap();
+    assert!(reply.starts_with("HTTP/1.1 408 ") && reply.contains("body_too_slow"), "{reply}");
 }
 
 #[tokio::test]

@@ -162,3 +162,25 @@ async fn an_outage_of_a_stopped_server_is_never_a_refusal_and_ends_by_itself() {
 async fn an_outage_of_a_paused_server_is_never_a_refusal_and_ends_by_itself() {
     outage(|postgres| postgres.pause().unwrap(), |postgres| postgres.resume().unwrap()).await;
 }
+
+/// Somebody holds the write lock of the file: a backup, or a person with `sqlite3`.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_a_locked_file_is_never_a_refusal_and_ends_by_itself() {
+    let place = Place::sqlite();
+    let program = Program::start(&place, &SET).await;
+    let Place::Sqlite(directory) = &place else { unreachable!() };
+    let other = rusqlite::Connection::open(directory.path().join("memory.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let address = program.address;
+    let asked = (0..4).map(|i| async move { ingest(address, &format!("id-{i}")).await.unwrap() });
+    for reply in futures::future::join_all(asked).await {
+        assert_eq!((reply.status, reply.json()["status"].as_u64()), (503, Some(503)), "{reply:?}");
+    }
+    let alive = ask(address, Method::GET, "/healthz", String::new()).await.unwrap();
+    assert_eq!(alive.status, 200);
+    other.execute_batch("ROLLBACK").unwrap();
+    let answers = [("id-0".to_owned(), ingest(address, "id-0").await.unwrap())];
+    assert_eq!(answers[0].1.status, 202, "{answers:?}");
+    demand_exactly(&place, &answers.map(|(id, reply)| (id, reply.body)).into()).await;
+    program.stop().await;
+}

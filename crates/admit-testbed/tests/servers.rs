@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use admit_testbed::{PgBouncer, Postgres, Shutdown};
+use rustix::process::{Pid, test_kill_process};
 
 #[test]
 fn a_server_answers_keeps_its_data_and_goes_with_its_handle() {
@@ -75,16 +76,16 @@ fn a_server_does_not_outlive_a_killed_test() {
         .find_map(|line| line.split_once("HOME ").map(|(_, home)| PathBuf::from(home)))
         .unwrap();
     let postmaster = std::fs::read_to_string(home.join("data/postmaster.pid")).unwrap();
-    let postmaster: u32 = postmaster.lines().next().unwrap().parse().unwrap();
+    let postmaster: i32 = postmaster.lines().next().unwrap().parse().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    let alive = || Command::new("kill").args(["-0", &postmaster.to_string()]).stderr(Stdio::null()).status();
-    while alive().unwrap().success() && !is_zombie(postmaster) || home.exists() {
+    let is_there = || test_kill_process(Pid::from_raw(postmaster).unwrap()).is_ok();
+    while is_there() && !is_zombie(postmaster) || home.exists() {
         std::thread::yield_now(); // The test runner bounds this.
     }
 }
 
 /// Whether the process only waits for its new parent to notice its end.
-fn is_zombie(pid: u32) -> bool {
+fn is_zombie(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -104,8 +105,7 @@ async fn it_serves_sweeps_and_stops_when_told_to() {
     let ingest = ingest.header("x-plexsphere-sent-at", "2026-01-01T00:00:00Z").body(log_line("hello"));
     ingest.send().await.is_ok(202);
 
-    let pid = child.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    kill_process(Pid::from_raw(child.id().unwrap() as i32).unwrap(), Signal::TERM).unwrap();
     assert!(child.wait().await.unwrap().success());
     let written = std::fs::read_to_string(directory.path().join("fleet-ingest.ndjson")).unwrap();
     assert!(written.contains("hello"), "{written}");
