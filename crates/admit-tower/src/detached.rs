@@ -1,7 +1,7 @@
 //! One run, from its claim to its record, apart from the connection that asked for it.
 //!
-//! Two tasks: the handler's, and one that renews the lease while it works and settles the record when it is done. A
-//! client that hangs up takes away neither, nor does a handler that panics.
+//! Three tasks: the handler's, one that waits for it and settles the record, and one that renews the lease until then. A
+//! client that hangs up takes none of them away, nor does a handler that panics.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use admit::{IdempotencyError, IdempotencyStore, TimeSource, Unavailable};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 use tower::Service;
-use tracing::{Instrument, Span, debug, error, warn};
+use tracing::{Instrument, Span, error};
 
 use crate::body::{self, Body, Read};
 use crate::observe::{Event, Keyed, Observers};
 use crate::request_key::RequestKey;
 use crate::run::{Recorded, Run};
 use crate::runs::Permit;
-use crate::{CorrelationId, replay};
+use crate::{CorrelationId, lease, replay};
 
 /// What a run needs beside the request.
 pub(crate) struct Detached<S> {
@@ -90,47 +90,10 @@ impl<S: IdempotencyStore> Detached<S> {
             Ok(read_answer(&run, response, max).await)
         };
         let handler = tokio::spawn(handler.instrument(Span::current()));
-        let answered = self.renewing(&ticket, handler).await;
+        let (store, terms, time) = (self.store.clone(), self.terms.clone(), self.time.clone());
+        let _kept = lease::keep(store, ticket.clone(), terms, time, self.store_time_limit);
+        let answered = handler.await;
         self.settle(&ticket, answered).await
-    }
-
-    /// Waits for the handler, renewing the lease three times in its length.
-    async fn renewing<T>(
-        &self,
-        ticket: &Ticket,
-        mut handler: tokio::task::JoinHandle<T>,
-    ) -> Result<T, tokio::task::JoinError> {
-        let mut ticks = interval((self.terms.lease / 3).max(Duration::from_millis(1)));
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks.tick().await; // The first comes at once.
-        let mut holds = true;
-        loop {
-            tokio::select! {
-                biased;
-                answered = &mut handler => return answered,
-                _ = ticks.tick(), if holds => holds = self.renew(ticket).await,
-            }
-        }
-    }
-
-    /// Renews the lease; false if it is lost for good.
-    async fn renew(&self, ticket: &Ticket) -> bool {
-        match timeout(self.store_time_limit, self.store.renew(ticket, &self.terms, self.time.now())).await {
-            Ok(Ok(_)) => true,
-            // The handler may have recorded its response and be on its way back, so that this alone is no alarm.
-            Ok(Err(IdempotencyError::TicketLost)) => {
-                debug!("a run's lease can no longer be renewed");
-                false
-            }
-            Ok(Err(IdempotencyError::Unavailable(cause))) => {
-                warn!(error = &cause as &dyn std::error::Error, "a run's lease was not renewed");
-                true
-            }
-            Err(elapsed) => {
-                warn!(error = &elapsed as &dyn std::error::Error, "a run's lease was not renewed");
-                true
-            }
-        }
     }
 
     async fn settle<I, Req, Res, E>(

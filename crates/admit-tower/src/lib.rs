@@ -48,6 +48,7 @@ mod detached;
 mod fields;
 mod idempotency;
 mod idempotent;
+mod lease;
 mod ledger;
 mod limiter;
 mod observe;

@@ -20,6 +20,7 @@ use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use tokio::sync::{Notify, Semaphore};
 
 pub const INGEST: Scope = Scope::from_static("ingest");
 pub const BURST: Scope = Scope::from_static("burst");
@@ -40,13 +41,50 @@ pub struct Store {
     pub claims: Arc<AtomicUsize>,
     /// A look finds every key free, as if the claim that has it came just after.
     pub blind: Arc<AtomicBool>,
+    pub renewals: Arc<Renewals>,
+}
+
+/// Renewals that hang until they are let go on.
+pub struct Renewals {
+    pub hang: AtomicBool,
+    pub begun: Notify,
+    pub go: Semaphore,
+    pub done: Notify,
+    pub in_flight: AtomicUsize,
+}
+
+impl Default for Renewals {
+    fn default() -> Self {
+        Self {
+            hang: AtomicBool::new(false),
+            begun: Notify::new(),
+            go: Semaphore::new(0),
+            done: Notify::new(),
+            in_flight: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// Counts a renewal as in flight until it is done or dropped.
+struct InFlight<'a>(&'a Renewals);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Store {
     pub fn new(clock: &ManualClock) -> Self {
         let rules = Rules { scopes: Scopes::new([INGEST, BURST]).unwrap(), retention: Retention::DEFAULT };
         let inner = MemoryStore::with(rules, Limits::default(), clock.clone());
-        Self { inner, down: Arc::default(), claims: Arc::default(), blind: Arc::default() }
+        Self {
+            inner,
+            down: Arc::default(),
+            claims: Arc::default(),
+            blind: Arc::default(),
+            renewals: Arc::default(),
+        }
     }
 
     pub fn set_down(&self, down: bool) {
@@ -116,7 +154,16 @@ impl IdempotencyStore for Store {
 
     async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
         self.check()?;
-        self.inner.renew(ticket, terms, now).await
+        if !self.renewals.hang.load(Ordering::SeqCst) {
+            return self.inner.renew(ticket, terms, now).await;
+        }
+        self.renewals.in_flight.fetch_add(1, Ordering::SeqCst);
+        let _in_flight = InFlight(&self.renewals);
+        self.renewals.begun.notify_one();
+        self.renewals.go.acquire().await.unwrap().forget();
+        let renewed = self.inner.renew(ticket, terms, now).await;
+        self.renewals.done.notify_one();
+        renewed
     }
 
     async fn complete(

@@ -1,0 +1,53 @@
+//! What keeps a keyed run from being delayed, and from holding its place for ever.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use admit_tower::{IdempotencyLayer, IdempotencyPolicy, Idempotent};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty, Full};
+use support::{Seen, Store, clock, time};
+use tower::{Layer, ServiceExt};
+
+fn keyed(key: &str) -> Request<Empty<Bytes>> {
+    Request::post("/jobs").header("idempotency-key", key).body(Empty::new()).unwrap()
+}
+
+fn layer(store: &Store, seen: &Seen) -> IdempotencyLayer<Store, impl IdempotencyPolicy + use<>> {
+    let policy = |_: &Parts| Some(Idempotent::by_header("tenant"));
+    IdempotencyLayer::new(store.clone(), policy).time(time(&clock())).observer(seen.clone())
+}
+
+/// Once the renewal was awaited where the handler's end should have been seen, so that a store that hung held back a
+/// response that was there. And what was begun on the store may not be dropped half-way: its connection would be busy.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_holds_no_response_back_and_is_finished_all_the_same() {
+    let (store, seen) = (Store::new(&clock()), Seen::default());
+    store.renewals.hang.store(true, Ordering::SeqCst);
+    let renewals = Arc::clone(&store.renewals);
+    let inner = tower::service_fn(move |_: Request<_>| {
+        let renewals = Arc::clone(&renewals);
+        async move {
+            renewals.begun.notified().await;
+            Ok::<_, Infallible>(Response::new(Full::from("done")))
+        }
+    });
+    let response = layer(&store, &seen).layer(inner).oneshot(keyed("a")).await.unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "done");
+    assert_eq!(
+        store.renewals.in_flight.load(Ordering::SeqCst),
+        1,
+        "the response waited for the renewal's end"
+    );
+    assert_eq!(seen.take(), ["completed"]);
+
+    store.renewals.go.add_permits(1);
+    store.renewals.done.notified().await;
+}
