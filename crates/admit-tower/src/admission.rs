@@ -124,11 +124,11 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         if body.size_hint().lower() > max as u64 {
             return Err(Rejection::BodyTooLarge { max });
         }
-        let (bytes, trailers) = match timeout(self.settings.body_time_limit, body::read(body, max)).await {
-            Ok(Ok(Read::Whole { bytes, trailers })) => (bytes, trailers),
-            Ok(Ok(Read::TooLong(_))) => return Err(Rejection::BodyTooLarge { max }),
-            Ok(Err(_)) => return Err(Rejection::BodyUnreadable),
-            Err(_) => return Err(Rejection::BodyTooSlow),
+        let (bytes, trailers) = match body::read(body, max, self.settings.body_time_limit).await {
+            Ok(Read::Whole { bytes, trailers }) => (bytes, trailers),
+            Ok(Read::TooLong(_)) => return Err(Rejection::BodyTooLarge { max }),
+            Ok(Read::TooSlow(_)) => return Err(Rejection::BodyTooSlow),
+            Err(_) => return Err(Rejection::BodyUnreadable),
         };
         let key = request_key::request_key(&how, parts, header_key, &bytes)?;
         let body = Body::read(bytes, trailers);
@@ -235,6 +235,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             terms: how.terms.clone(),
             time: self.settings.time.clone(),
             max_recorded_body: self.settings.max_recorded_body,
+            answer_time_limit: self.settings.answer_time_limit,
             store_time_limit: self.settings.store_time_limit,
             observers: self.settings.observers.clone(),
             correlation_id: id.clone(),

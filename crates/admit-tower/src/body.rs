@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::timeout;
 
 /// A body that comes from the wrapped side, was made by a layer, or was read ahead by one: frames in memory first,
 /// then the rest of the wrapped body, if there is any.
@@ -20,11 +22,6 @@ impl<B> Body<B> {
     /// The wrapped side's own body.
     pub fn wrap(inner: B) -> Self {
         Self { read_ahead: Default::default(), rest: Some(Box::pin(inner)), trailers: None }
-    }
-
-    /// What was read of a body, and the rest of it.
-    pub(crate) fn partly_read(read: Vec<Bytes>, rest: Pin<Box<B>>) -> Self {
-        Self { read_ahead: read.into(), rest: Some(rest), trailers: None }
     }
 
     /// A body that was read to its end.
@@ -57,10 +54,13 @@ impl<B: HttpBody<Data = Bytes>> HttpBody for Body<B> {
         if let Some(bytes) = self.read_ahead.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
-        match &mut self.rest {
-            Some(rest) => rest.as_mut().poll_frame(cx),
-            None => Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))),
+        if let Some(rest) = &mut self.rest {
+            match ready!(rest.as_mut().poll_frame(cx)) {
+                Some(frame) => return Poll::Ready(Some(frame)),
+                None => self.rest = None,
+            }
         }
+        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -88,19 +88,48 @@ impl<B> fmt::Debug for Body<B> {
     }
 }
 
-/// What reading a body up to a bound came to.
+/// What reading a body within bounds came to.
 pub(crate) enum Read<B> {
     /// All of it.
     Whole { bytes: Bytes, trailers: Option<HeaderMap> },
-    /// It is longer than the bound; this is what was read, and the rest.
+    /// It is longer than may be; this is what was read, and the rest.
     TooLong(Body<B>),
+    /// It did not end in time; this is what was read, and the rest.
+    TooSlow(Body<B>),
 }
 
-/// Reads a body as far as `max` bytes.
-pub(crate) async fn read<B: HttpBody<Data = Bytes>>(body: B, max: usize) -> Result<Read<B>, B::Error> {
-    let mut body = Box::pin(body);
-    let mut read: Vec<Bytes> = Vec::new();
-    let (mut length, mut trailers) = (0_usize, None);
+/// Reads a body as far as `max` bytes, for `time_limit` at most.
+pub(crate) async fn read<B: HttpBody<Data = Bytes>>(
+    body: B,
+    max: usize,
+    time_limit: Duration,
+) -> Result<Read<B>, B::Error> {
+    let mut rest = Box::pin(body);
+    let (mut read, mut trailers) = (Vec::new(), None);
+    let reading = read_into(&mut read, &mut trailers, rest.as_mut(), max);
+    let ended = match timeout(time_limit, reading).await {
+        Ok(fits) => Ok(fits?),
+        Err(elapsed) => Err(elapsed),
+    };
+    let partly = |read: Vec<Bytes>, trailers| Body { read_ahead: read.into(), rest: Some(rest), trailers };
+    Ok(match ended {
+        Ok(true) => {
+            let bytes = if read.len() == 1 { read.remove(0) } else { read.concat().into() };
+            Read::Whole { bytes, trailers }
+        }
+        Ok(false) => Read::TooLong(partly(read, trailers)),
+        Err(_) => Read::TooSlow(partly(read, trailers)),
+    })
+}
+
+/// Reads on until the end, or until there is more than `max` bytes: false then.
+async fn read_into<B: HttpBody<Data = Bytes>>(
+    read: &mut Vec<Bytes>,
+    trailers: &mut Option<HeaderMap>,
+    mut body: Pin<&mut B>,
+    max: usize,
+) -> Result<bool, B::Error> {
+    let mut length = 0_usize;
     while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
         match frame?.into_data() {
             Ok(data) => {
@@ -109,15 +138,11 @@ pub(crate) async fn read<B: HttpBody<Data = Bytes>>(body: B, max: usize) -> Resu
                     read.push(data); // Empty frames would grow the list without counting against the bound.
                 }
                 if length > max {
-                    return Ok(Read::TooLong(Body::partly_read(read, body)));
+                    return Ok(false);
                 }
             }
-            Err(frame) => trailers = frame.into_trailers().ok(),
+            Err(frame) => *trailers = frame.into_trailers().ok(),
         }
     }
-    let bytes = match read.len() {
-        1 => read.remove(0),
-        _ => read.concat().into(),
-    };
-    Ok(Read::Whole { bytes, trailers })
+    Ok(true)
 }

@@ -28,6 +28,7 @@ pub(crate) struct Detached<S> {
     pub(crate) terms: Terms,
     pub(crate) time: TimeSource,
     pub(crate) max_recorded_body: usize,
+    pub(crate) answer_time_limit: Duration,
     pub(crate) store_time_limit: Duration,
     pub(crate) observers: Observers,
     pub(crate) correlation_id: CorrelationId,
@@ -82,12 +83,12 @@ impl<S: IdempotencyStore> Detached<S> {
             Err(elapsed) => return Attempt::Unavailable(Unavailable::new("idempotency", elapsed)),
         };
         let _running = permit.start(record);
-        let (time, max) = (self.time.clone(), self.max_recorded_body);
+        let (time, max, limit) = (self.time.clone(), self.max_recorded_body, self.answer_time_limit);
         let run = Run::new(self.key.clone(), ticket.clone(), self.terms.clone(), time, max);
         request.extensions_mut().insert(run.clone());
         let handler = async move {
             let response = service.call(request).await?;
-            Ok(read_answer(&run, response, max).await)
+            Ok(read_answer(&run, response, max, limit).await)
         };
         let handler = tokio::spawn(handler.instrument(Span::current()));
         let (store, terms, time) = (self.store.clone(), self.terms.clone(), self.time.clone());
@@ -169,10 +170,12 @@ impl<S: IdempotencyStore> Detached<S> {
 }
 
 /// Reads the response as far as its record needs it.
-async fn read_answer<Res>(run: &Run, mut response: Response<Res>, max: usize) -> Answered<Res>
-where
-    Res: HttpBody<Data = Bytes>,
-{
+async fn read_answer<Res: HttpBody<Data = Bytes>>(
+    run: &Run,
+    mut response: Response<Res>,
+    max: usize,
+    time_limit: Duration,
+) -> Answered<Res> {
     if let Some(recorded) = run.takes_as_recorded(&mut response) {
         return Answered::ByHandler(response.map(Body::wrap), recorded);
     }
@@ -181,9 +184,11 @@ where
     }
     let (parts, body) = response.into_parts();
     let tombstone = Outcome::Tombstone { status: parts.status.as_u16() };
-    match body::read(body, max).await {
+    match body::read(body, max, time_limit).await {
         Err(_) => Answered::Broken,
-        Ok(Read::TooLong(body)) => Answered::Final(Response::from_parts(parts, body), tombstone),
+        Ok(Read::TooLong(body) | Read::TooSlow(body)) => {
+            Answered::Final(Response::from_parts(parts, body), tombstone)
+        }
         // Trailers are part of what such a response says, and a record has no room for them.
         Ok(Read::Whole { bytes, trailers: Some(trailers) }) => {
             Answered::Final(Response::from_parts(parts, Body::read(bytes, Some(trailers))), tombstone)

@@ -65,6 +65,7 @@ pub(crate) struct Settings {
     pub(crate) max_request_body: usize,
     pub(crate) body_time_limit: Duration,
     pub(crate) max_recorded_body: usize,
+    pub(crate) answer_time_limit: Duration,
     pub(crate) wait: Duration,
     pub(crate) store_time_limit: Duration,
 }
@@ -74,6 +75,8 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     pub const DEFAULT_MAX_REQUEST_BODY: usize = 1 << 20;
     /// The longest response body that is recorded, in bytes.
     pub const DEFAULT_MAX_RECORDED_BODY: usize = 1 << 20;
+    /// How long the body of a response is read for its record.
+    pub const DEFAULT_ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
     /// How long a request waits for another with its key.
     pub const DEFAULT_WAIT: Duration = Duration::from_secs(10);
     /// How long a request body may take to arrive.
@@ -97,6 +100,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 max_request_body: Self::DEFAULT_MAX_REQUEST_BODY,
                 body_time_limit: Self::DEFAULT_BODY_TIME_LIMIT,
                 max_recorded_body: Self::DEFAULT_MAX_RECORDED_BODY,
+                answer_time_limit: Self::DEFAULT_ANSWER_TIME_LIMIT,
                 wait: Self::DEFAULT_WAIT,
                 store_time_limit: Self::DEFAULT_STORE_TIME_LIMIT,
             },
@@ -156,6 +160,16 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     #[must_use]
     pub fn max_recorded_body(mut self, bytes: usize) -> Self {
         self.settings.max_recorded_body = bytes;
+        self
+    }
+
+    /// Sets how long the body of a response is read for its record, from when its head is there. One that takes longer is a
+    /// stream rather than an answer: the client gets it as it comes, and it is recorded like one that is too long, for
+    /// its run would hold a place among the [runs](Self::max_runs) for as long as it lasts.
+    /// Default [`IdempotencyLayer::DEFAULT_ANSWER_TIME_LIMIT`].
+    #[must_use]
+    pub fn answer_time_limit(mut self, limit: Duration) -> Self {
+        self.settings.answer_time_limit = limit;
         self
     }
 

@@ -29,7 +29,8 @@ pub enum Event<'a> {
 pub enum Keyed {
     /// It ran and its response was recorded.
     Completed,
-    /// It ran, and its response was too large, or of a kind that cannot be replayed: only that it ran was recorded.
+    /// It ran, and its response was too large, too slow, or of a kind that cannot be replayed: only that it ran was
+    /// recorded.
     Tombstoned,
     /// It ran and came to a response that is not recorded, or failed; the key is free.
     Released,

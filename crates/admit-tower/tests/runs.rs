@@ -7,13 +7,17 @@ mod support;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use admit_tower::{IdempotencyLayer, IdempotencyPolicy, Idempotent};
 use bytes::Bytes;
+use futures::StreamExt;
 use http::request::Parts;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Empty, Full};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use support::{Seen, Store, clock, time};
+use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
 
 fn keyed(key: &str) -> Request<Empty<Bytes>> {
@@ -50,4 +54,24 @@ async fn a_renewal_that_hangs_holds_no_response_back_and_is_finished_all_the_sam
 
     store.renewals.go.add_permits(1);
     store.renewals.done.notified().await;
+}
+
+/// Once such a response was read until it ended, so that each held one of the places for runs for ever, and its client
+/// never saw a byte.
+#[tokio::test(start_paused = true)]
+async fn a_response_that_never_ends_is_streamed_and_frees_the_place_of_its_run() {
+    let (store, seen) = (Store::new(&clock()), Seen::default());
+    let layer = layer(&store, &seen).max_runs(1);
+    let inner = tower::service_fn(|_: Request<_>| async {
+        let first = futures::stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"tick")))]);
+        Ok::<_, Infallible>(Response::new(StreamBody::new(first.chain(futures::stream::pending()))))
+    });
+    let service = layer.clone().layer(inner);
+    let first = timeout(Duration::from_secs(3_600), service.clone().oneshot(keyed("a"))).await;
+    let mut endless = first.expect("the response is waited for for ever").unwrap().into_body();
+    assert_eq!(endless.frame().await.unwrap().unwrap().into_data().unwrap(), "tick");
+    layer.idle().await;
+    assert_eq!(service.clone().oneshot(keyed("b")).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(service.oneshot(keyed("a")).await.unwrap().status(), StatusCode::CONFLICT);
+    assert_eq!(seen.take(), ["tombstoned", "tombstoned", "gone"]);
 }
