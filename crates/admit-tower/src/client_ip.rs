@@ -26,11 +26,14 @@ use admit::Key;
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName};
 pub use ipnet::IpNet;
+use ipnet::Ipv4Net;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The length of the prefix that one IPv6 site has: its hosts choose the other 64 bits freely.
 const IPV6_SITE_PREFIX: u8 = 64;
+/// The length of the prefix `::ffff:0:0`, behind which an IPv4 address is mapped into IPv6.
+const MAPPED_PREFIX: u8 = 96;
 
 /// The header that the trusted proxies write. Only this one is read: a client can send the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +58,12 @@ impl TrustedProxies {
     }
 
     /// The proxies with an address in one of `nets`, which write `field`.
+    ///
+    /// Addresses are unwrapped before they are looked for, so a net of mapped IPv4 addresses is unwrapped too:
+    /// `::ffff:10.0.0.0/104` is `10.0.0.0/8`. A wider IPv6 net, even `::/0`, has IPv6 addresses alone, although it covers
+    /// the mapped ones: whoever trusts all of IPv6 has not said so of IPv4. Name a net of IPv4 beside it.
     pub fn new(nets: impl IntoIterator<Item = IpNet>, field: ForwardedField) -> Self {
-        Self { nets: nets.into_iter().collect(), field }
+        Self { nets: nets.into_iter().map(unwrap).collect(), field }
     }
 
     /// The client of a request that came over a connection from `peer`.
@@ -91,6 +98,13 @@ impl TrustedProxies {
     fn trusts(&self, address: IpAddr) -> bool {
         self.nets.iter().any(|net| net.contains(&address))
     }
+}
+
+/// The net of IPv4 addresses that a net of mapped ones stands for; others as they are.
+fn unwrap(net: IpNet) -> IpNet {
+    let IpNet::V6(v6) = net else { return net };
+    let inner = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(MAPPED_PREFIX));
+    inner.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok()).map_or(net, IpNet::V4)
 }
 
 /// The addresses that count as one client: an IPv4 address alone, an IPv6 address with its /64.
@@ -257,6 +271,31 @@ mod tests {
         headers.insert(FORWARDED, HeaderValue::from_static("for=1.1.1.1"));
         let peer = "10.0.0.1".parse().unwrap();
         assert_eq!(trusted(ForwardedField::XForwardedFor).client(peer, &headers), peer);
+    }
+
+    /// Once a net of mapped addresses matched nothing, so that its proxies counted as the clients.
+    #[test]
+    fn a_net_of_mapped_addresses_is_the_net_of_the_addresses() {
+        let client = |nets: &[&str], peer: &str| {
+            let nets = nets.iter().map(|net| net.parse().unwrap());
+            let mut headers = HeaderMap::new();
+            headers.insert(X_FORWARDED_FOR, HeaderValue::from_static("203.0.113.9"));
+            let trusted = TrustedProxies::new(nets, ForwardedField::XForwardedFor);
+            trusted.client(peer.parse().unwrap(), &headers).to_string()
+        };
+        for peer in ["10.0.0.1", "::ffff:10.0.0.1"] {
+            assert_eq!(client(&["::ffff:10.0.0.0/104"], peer), "203.0.113.9");
+            assert_eq!(client(&["::ffff:10.1.2.3/104"], peer), "203.0.113.9", "bits of a host do not matter");
+            assert_eq!(client(&["::ffff:10.0.0.1/128"], peer), "203.0.113.9");
+            assert_eq!(client(&["::ffff:0:0/96"], peer), "203.0.113.9");
+            assert_eq!(client(&["::ffff:11.0.0.0/104"], peer), "10.0.0.1");
+            // Who trusts all of IPv6 has not said so of IPv4.
+            for wider in ["::/0", "::ffff:0:0/95", "::/64"] {
+                assert_eq!(client(&[wider], peer), "10.0.0.1", "{wider}");
+            }
+            assert_eq!(client(&["::/0", "0.0.0.0/0"], peer), "203.0.113.9");
+        }
+        assert_eq!(client(&["::/0"], "2001:db8::1"), "203.0.113.9");
     }
 
     #[test]
