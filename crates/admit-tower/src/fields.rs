@@ -12,8 +12,9 @@ use crate::{Quota, Refused};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// `RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11, on granted responses and on
-    /// refusals: `q` the burst, `w` the seconds in which an empty bucket fills, `r` the whole tokens left, `t` the
-    /// seconds until the bucket is full. A refusal names the policies that it violates, and `t` is their wait.
+    /// refusals: `q` the [whole tokens](Quota::whole_tokens) of the burst, `w` the seconds in which they refill, `r` the
+    /// whole tokens left, `t` the seconds until the bucket is full. A refusal names the policies that it violates, and
+    /// `t` is their wait.
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (seconds from now, never an epoch), of the
@@ -69,8 +70,7 @@ impl Dialect {
             Self::Legacy => {
                 let used = |level: &Level<'_>| level.tokens / level.quota.charge.budget.burst().tokens();
                 if let Some(nearest) = levels.iter().min_by(|a, b| used(a).total_cmp(&used(b))) {
-                    let limit = nearest.quota.charge.budget.burst().tokens();
-                    headers.insert(X_RATELIMIT_LIMIT, (limit as u64).into());
+                    headers.insert(X_RATELIMIT_LIMIT, nearest.quota.whole_tokens().into());
                     headers.insert(X_RATELIMIT_REMAINING, (nearest.tokens as u64).into());
                     headers.insert(X_RATELIMIT_RESET, nearest.seconds.into());
                 }
@@ -87,8 +87,8 @@ fn policies(quotas: &[Quota]) -> Option<String> {
         let Ok(name) = StringRef::from_str(quota.name()) else { continue }; // A scope is always such a string.
         let member = list.bare_item(name);
         let _ = member
-            .parameter(const { KeyRef::constant("q") }, integer(quota.charge.budget.burst().tokens()))
-            .parameter(const { KeyRef::constant("w") }, integer(quota.window_seconds() as f64))
+            .parameter(const { KeyRef::constant("q") }, integer(quota.whole_tokens()))
+            .parameter(const { KeyRef::constant("w") }, integer(quota.window_seconds()))
             .finish();
     }
     list.finish()
@@ -100,16 +100,16 @@ fn limits(levels: &[Level<'_>]) -> Option<String> {
         let Ok(name) = StringRef::from_str(level.quota.name()) else { continue };
         let member = list.bare_item(name);
         let _ = member
-            .parameter(const { KeyRef::constant("r") }, integer(level.tokens))
-            .parameter(const { KeyRef::constant("t") }, integer(level.seconds as f64))
+            .parameter(const { KeyRef::constant("r") }, integer(level.tokens as u64)) // Rounded down.
+            .parameter(const { KeyRef::constant("t") }, integer(level.seconds))
             .finish();
     }
     list.finish()
 }
 
-/// Rounded down, and within the range of a structured-field integer.
-fn integer(number: f64) -> Integer {
-    Integer::try_from(number as u64).unwrap_or(Integer::MAX) // `as` saturates.
+/// Within the range of a structured-field integer.
+fn integer(number: u64) -> Integer {
+    Integer::try_from(number).unwrap_or(Integer::MAX)
 }
 
 fn add(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
@@ -180,9 +180,34 @@ mod tests {
         );
     }
 
+    /// Once the policy of such a budget said `q=0`, and the legacy limit 0: that nothing is ever allowed.
+    #[test]
+    fn a_budget_of_less_than_one_token_does_not_read_as_none() {
+        let quotas =
+            vec![Quota::new(Scope::from_static("x"), Key::of("k"), "0.5/minute".parse().unwrap(), "")];
+        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(0.25)] };
+        assert_eq!(
+            lines(&Dialect::Draft11.granted(&quotas, &grant)),
+            [r#"ratelimit-policy: "x";q=1;w=120"#, r#"ratelimit: "x";r=0;t=30"#]
+        );
+        assert_eq!(
+            lines(&Dialect::Legacy.granted(&quotas, &grant)),
+            ["x-ratelimit-limit: 1", "x-ratelimit-remaining: 0", "x-ratelimit-reset: 30"]
+        );
+    }
+
     #[test]
     fn what_no_integer_of_the_field_holds_is_cut_off() {
-        assert_eq!(integer(f64::MAX), Integer::MAX);
-        assert_eq!(integer(f64::NAN), Integer::from(0));
+        let budget = "1/second burst 9007199254740992".parse().unwrap();
+        let quotas = vec![Quota::new(Scope::from_static("x"), Key::of("k"), budget, "")];
+        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(9e15)] };
+        assert_eq!(
+            lines(&Dialect::Draft11.granted(&quotas, &grant)),
+            [
+                r#"ratelimit-policy: "x";q=999999999999999;w=999999999999999"#,
+                r#"ratelimit: "x";r=999999999999999;t=7199254740992"#
+            ]
+        );
+        assert_eq!(integer(Quota::MAX_TOLD), Integer::MAX);
     }
 }

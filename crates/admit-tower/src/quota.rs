@@ -33,6 +33,9 @@ pub enum OnUnavailable {
 }
 
 impl Quota {
+    /// The largest integer of a structured field (RFC 9651, section 3.3.1).
+    pub const MAX_TOLD: u64 = 999_999_999_999_999;
+
     /// A quota of one token for each request.
     pub fn new(scope: Scope, key: Key, budget: Budget, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -69,9 +72,21 @@ impl Quota {
         self.charge.scope.as_str()
     }
 
-    /// The window in whole seconds, rounded up: how long an empty bucket takes to be full.
+    /// The burst in whole tokens, as clients are told it: rounded down, at least 1, and no more than
+    /// [`Quota::MAX_TOLD`].
+    ///
+    /// A burst below 1 allows something, of a cost below 1, and 0 would say that it allows nothing. The
+    /// [window](Quota::window_seconds) then is that of one token, so that the two together state the true rate.
+    pub fn whole_tokens(&self) -> u64 {
+        (self.charge.budget.burst().tokens() as u64).clamp(1, Self::MAX_TOLD) // `as` rounds down.
+    }
+
+    /// The window in whole seconds, rounded up and at least 1: how long [`Quota::whole_tokens`] take to refill. So no
+    /// client is told a higher rate than it has.
     pub fn window_seconds(&self) -> u64 {
-        whole_seconds(self.charge.budget.time_to_fill()).max(1)
+        let seconds = self.whole_tokens() as f64 / self.charge.budget.rate().tokens_per_second();
+        let micros = (seconds * 1e6).round(); // As exact as the bucket law: 100/hour is 3600 s, and not a bit more.
+        ((micros / 1e6).ceil() as u64).clamp(1, Self::MAX_TOLD)
     }
 }
 
@@ -92,5 +107,50 @@ pub trait BudgetPolicy: Send + Sync + 'static {
 impl<F: Fn(&http::request::Parts) -> Vec<Quota> + Send + Sync + 'static> BudgetPolicy for F {
     fn quotas(&self, request: &http::request::Parts) -> Vec<Quota> {
         self(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(budget: &str) -> (u64, u64) {
+        let quota = Quota::new(Scope::from_static("x"), Key::of("k"), budget.parse().unwrap(), "reason");
+        (quota.whole_tokens(), quota.window_seconds())
+    }
+
+    #[test]
+    fn whole_bursts_are_told_with_the_time_they_take_to_fill() {
+        assert_eq!(told("100/hour"), (100, 3_600));
+        assert_eq!(told("10/second"), (10, 1));
+        assert_eq!(told("1000/hour burst 10"), (10, 36));
+        assert_eq!(told("10/hour burst 1000"), (1_000, 360_000));
+        assert_eq!(told("100/second burst 10"), (10, 1), "a window is no shorter than a second");
+        for n in 1..2_000 {
+            assert_eq!(told(&format!("{n}/day")), (n, 86_400));
+        }
+    }
+
+    /// Once a burst below 1 was told as 0, which reads as if nothing were allowed.
+    #[test]
+    fn a_burst_below_one_is_told_as_one_token_in_a_longer_window() {
+        assert_eq!(told("0.5/second"), (1, 2));
+        assert_eq!(told("0.1/second burst 0.5"), (1, 10));
+        assert_eq!(told("1000/second burst 0.5"), (1, 1));
+        assert_eq!(told("0.000000001/second burst 0.000000001"), (1, 1_000_000_000));
+    }
+
+    /// Once the whole tokens of a burst were told with the time that its fraction takes too, 2 in 5 s for 0.5 a second.
+    #[test]
+    fn the_fraction_of_a_burst_is_left_out_of_the_window_too() {
+        assert_eq!(told("0.5/second burst 2.5"), (2, 4));
+        assert_eq!(told("1.9/minute"), (1, 32));
+    }
+
+    #[test]
+    fn what_no_structured_field_holds_is_cut_off_and_tells_no_higher_rate() {
+        assert_eq!(told("9007199254740992/second"), (Quota::MAX_TOLD, 1));
+        assert_eq!(told("1/second burst 9007199254740992"), (Quota::MAX_TOLD, Quota::MAX_TOLD));
+        assert_eq!(told("0.001/second burst 9007199254740992"), (Quota::MAX_TOLD, Quota::MAX_TOLD));
     }
 }
