@@ -15,11 +15,12 @@ use tower::Service;
 use tracing::{Instrument, Span, error};
 
 use crate::body::{self, Body, Read};
+use crate::lease::Renewals;
 use crate::observe::{Event, Keyed, Observers};
 use crate::request_key::RequestKey;
 use crate::run::{Recorded, Run};
 use crate::runs::Permit;
-use crate::{CorrelationId, lease, replay};
+use crate::{CorrelationId, replay};
 
 /// What a run needs beside the request.
 pub(crate) struct Detached<S> {
@@ -75,12 +76,13 @@ impl<S: IdempotencyStore> Detached<S> {
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
         let RequestKey { record, fingerprint, .. } = self.key;
+        let renewals = Renewals::from_now(self.terms.lease, self.store_time_limit).await;
         let claim = self.store.claim(&record, &fingerprint, &self.terms, self.time.now());
-        let ticket = match timeout(self.store_time_limit, claim).await {
+        let ticket = match renewals.claimed(claim).await {
             Ok(Ok(Claim::Run(ticket))) => ticket,
             Ok(Ok(taken)) => return Attempt::Taken(taken, service, request),
             Ok(Err(cause)) => return Attempt::Unavailable(cause),
-            Err(elapsed) => return Attempt::Unavailable(Unavailable::new("idempotency", elapsed)),
+            Err(too_slow) => return Attempt::Unavailable(Unavailable::new("idempotency", too_slow)),
         };
         let _running = permit.start(record);
         let (time, max, limit) = (self.time.clone(), self.max_recorded_body, self.answer_time_limit);
@@ -92,7 +94,7 @@ impl<S: IdempotencyStore> Detached<S> {
         };
         let handler = tokio::spawn(handler.instrument(Span::current()));
         let (store, terms, time) = (self.store.clone(), self.terms.clone(), self.time.clone());
-        let _kept = lease::keep(store, ticket.clone(), terms, time, self.store_time_limit);
+        let _kept = renewals.keep(store, ticket.clone(), terms, time);
         let answered = handler.await;
         self.settle(&ticket, answered).await
     }

@@ -182,7 +182,8 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         self
     }
 
-    /// Sets how long the store may take for one operation.
+    /// Sets how long the store may take for one operation. So that an answer comes before the lease ends, a claim has no
+    /// more than two thirds of the lease, and a renewal no more than one.
     /// Default [`IdempotencyLayer::DEFAULT_STORE_TIME_LIMIT`].
     #[must_use]
     pub fn store_time_limit(mut self, limit: Duration) -> Self {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use admit::idempotency::Terms;
 use admit_tower::{IdempotencyLayer, IdempotencyPolicy, Idempotent};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -24,8 +25,20 @@ fn keyed(key: &str) -> Request<Empty<Bytes>> {
     Request::post("/jobs").header("idempotency-key", key).body(Empty::new()).unwrap()
 }
 
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The lease is 60 s, and the store's time limit 5.
 fn layer(store: &Store, seen: &Seen) -> IdempotencyLayer<Store, impl IdempotencyPolicy + use<>> {
-    let policy = |_: &Parts| Some(Idempotent::by_header("tenant"));
+    with_lease(60 * SECOND, store, seen)
+}
+
+fn with_lease(
+    lease: Duration,
+    store: &Store,
+    seen: &Seen,
+) -> IdempotencyLayer<Store, impl IdempotencyPolicy + use<>> {
+    let terms = Terms { lease, ..Terms::default() };
+    let policy = move |_: &Parts| Some(Idempotent::by_header("tenant").terms(terms.clone()));
     IdempotencyLayer::new(store.clone(), policy).time(time(&clock())).observer(seen.clone())
 }
 
@@ -67,11 +80,57 @@ async fn a_response_that_never_ends_is_streamed_and_frees_the_place_of_its_run()
         Ok::<_, Infallible>(Response::new(StreamBody::new(first.chain(futures::stream::pending()))))
     });
     let service = layer.clone().layer(inner);
-    let first = timeout(Duration::from_secs(3_600), service.clone().oneshot(keyed("a"))).await;
+    let first = timeout(3_600 * SECOND, service.clone().oneshot(keyed("a"))).await;
     let mut endless = first.expect("the response is waited for for ever").unwrap().into_body();
     assert_eq!(endless.frame().await.unwrap().unwrap().into_data().unwrap(), "tick");
     layer.idle().await;
     assert_eq!(service.clone().oneshot(keyed("b")).await.unwrap().status(), StatusCode::OK);
     assert_eq!(service.oneshot(keyed("a")).await.unwrap().status(), StatusCode::CONFLICT);
     assert_eq!(seen.take(), ["tombstoned", "tombstoned", "gone"]);
+}
+
+/// Once a claim and a renewal were waited for as long as the store's time limit, also where the lease had ended by then.
+#[tokio::test(start_paused = true)]
+async fn a_lease_shorter_than_the_stores_time_limit_is_kept() {
+    let (store, seen) = (Store::new(&clock()), Seen::default());
+    store.renewals.hang.store(true, Ordering::SeqCst);
+    let renewals = Arc::clone(&store.renewals);
+    let inner = tower::service_fn(move |_: Request<_>| {
+        let renewals = Arc::clone(&renewals);
+        async move {
+            // The first renewal hangs; the second is tried while the lease lasts.
+            let second = async {
+                renewals.begun.notified().await;
+                renewals.begun.notified().await;
+            };
+            timeout(SECOND * 5 / 2, second).await.expect("no second renewal within the lease");
+            Ok::<_, Infallible>(Response::new(Full::from("done")))
+        }
+    });
+    let service = with_lease(3 * SECOND, &store, &seen).layer(inner);
+    assert_eq!(service.clone().oneshot(keyed("a")).await.unwrap().status(), StatusCode::OK);
+
+    // A claim whose lease has ended before its answer is there is not waited for.
+    *store.claim_takes.lock().unwrap() = 4 * SECOND;
+    let claimed = timeout(SECOND * 5 / 2, service.oneshot(keyed("b"))).await;
+    let late = claimed.expect("the claim was waited for after the end of its lease").unwrap();
+    assert_eq!(late.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(seen.take(), ["completed", "unavailable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_long_in_coming_is_renewed_at_once() {
+    let (store, seen) = (Store::new(&clock()), Seen::default());
+    *store.claim_takes.lock().unwrap() = SECOND * 19 / 10;
+    store.renewals.hang.store(true, Ordering::SeqCst);
+    let renewals = Arc::clone(&store.renewals);
+    let inner = tower::service_fn(move |_: Request<_>| {
+        let renewals = Arc::clone(&renewals);
+        async move {
+            timeout(SECOND / 10, renewals.begun.notified()).await.expect("two thirds of the lease are gone");
+            Ok::<_, Infallible>(Response::new(Full::from("done")))
+        }
+    });
+    let service = with_lease(3 * SECOND, &store, &seen).layer(inner);
+    assert_eq!(service.oneshot(keyed("a")).await.unwrap().status(), StatusCode::OK);
 }

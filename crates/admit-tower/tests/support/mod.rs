@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
@@ -41,6 +42,8 @@ pub struct Store {
     pub claims: Arc<AtomicUsize>,
     /// A look finds every key free, as if the claim that has it came just after.
     pub blind: Arc<AtomicBool>,
+    /// How long a claim takes.
+    pub claim_takes: Arc<Mutex<Duration>>,
     pub renewals: Arc<Renewals>,
 }
 
@@ -83,6 +86,7 @@ impl Store {
             down: Arc::default(),
             claims: Arc::default(),
             blind: Arc::default(),
+            claim_takes: Arc::default(),
             renewals: Arc::default(),
         }
     }
@@ -149,6 +153,8 @@ impl IdempotencyStore for Store {
     ) -> Result<Claim, Unavailable> {
         self.check()?;
         self.claims.fetch_add(1, Ordering::SeqCst);
+        let takes = *self.claim_takes.lock().unwrap();
+        let _ = tokio::time::timeout(takes, std::future::pending::<()>()).await;
         self.inner.claim(key, fingerprint, terms, now).await
     }
 
