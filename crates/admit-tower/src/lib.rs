@@ -34,7 +34,8 @@
 //!   budgets of its own, a replay costs less than a run.
 //! * [`run`] lets a handler record its response in its own transaction.
 //! * [`client_ip`] finds the client's address behind trusted proxies.
-//! * [`Problem`], [`Rejection`] and [`Render`] are how answers read; [`Observer`] is where metrics come from.
+//! * [`Problem`], [`Rejection`] and [`Render`] are how answers read, and a client branches on their [`problem_type`];
+//!   [`Observer`] is where metrics come from.
 //!
 //! The layers work with every service of HTTP requests: axum, hyper, tonic. They answer with a response and never
 //! change the service's error type. They read no clock; time limits are those of tokio, and `now` comes from an
@@ -53,6 +54,7 @@ mod ledger;
 mod limiter;
 mod observe;
 mod problem;
+pub mod problem_type;
 mod quota;
 mod rejection;
 mod replay;
@@ -72,7 +74,8 @@ pub use idempotent::{FingerprintOf, IdempotencyPolicy, Idempotent, IfMissing, Ke
 pub use limiter::{Admission, Admitted, Limiter};
 pub use observe::{Event, Keyed, Observer};
 pub use problem::{PROBLEM_JSON, Problem};
+pub use problem_type::{QUOTA_EXCEEDED, TEMPORARY_REDUCED_CAPACITY};
 pub use quota::{BudgetPolicy, OnUnavailable, Quota};
-pub use rejection::{QUOTA_EXCEEDED, Refused, Rejection, Render, TEMPORARY_REDUCED_CAPACITY};
+pub use rejection::{Refused, Rejection, Render};
 #[doc(inline)]
 pub use run::{Answer, NotRecorded, Run};

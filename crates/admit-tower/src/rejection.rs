@@ -9,13 +9,7 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 
 use crate::correlation::X_CORRELATION_ID;
-use crate::{CorrelationId, Problem, Quota};
-
-/// The problem type of a refusal, registered with IANA by draft-ietf-httpapi-ratelimit-headers.
-pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-/// The problem type of budgets that could not be evaluated, from the same registry.
-pub const TEMPORARY_REDUCED_CAPACITY: &str =
-    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+use crate::{CorrelationId, Problem, Quota, problem_type};
 
 /// Seconds after which a client whose key is in flight may come again. One will do: the retry waits, as the first did.
 const IN_FLIGHT_RETRY_AFTER_SECONDS: u64 = 1;
@@ -110,9 +104,11 @@ impl Rejection {
                 .detail("The request failed. The cause is in the server's log.")
                 .with("error", "internal"),
             Self::KeyMissing { place } => Problem::new(StatusCode::BAD_REQUEST)
+                .kind(problem_type::IDEMPOTENCY_KEY_MISSING, "Idempotency key missing")
                 .detail(format!("this request needs an idempotency key in {place}"))
                 .with("error", "idempotency_key_missing"),
             Self::KeyMalformed { reason } => Problem::new(StatusCode::BAD_REQUEST)
+                .kind(problem_type::IDEMPOTENCY_KEY_MALFORMED, "Idempotency key malformed")
                 .detail(reason.clone())
                 .with("error", "idempotency_key_malformed"),
             Self::BodyTooLarge { max } => Problem::new(StatusCode::PAYLOAD_TOO_LARGE)
@@ -125,20 +121,24 @@ impl Rejection {
                 .detail("the body broke off")
                 .with("error", "body_unreadable"),
             Self::Mismatch => Problem::new(StatusCode::UNPROCESSABLE_ENTITY)
+                .kind(problem_type::IDEMPOTENCY_KEY_REUSED, "Idempotency key reused")
                 .detail("this idempotency key was used before, with another payload")
                 .with("error", "idempotency_key_reused"),
             Self::InFlight => Problem::new(StatusCode::CONFLICT)
+                .kind(problem_type::IDEMPOTENCY_IN_FLIGHT, "Request in flight")
                 .detail("a request with this idempotency key is running")
                 .with("error", "idempotency_in_flight")
                 .with("retry_after_seconds", IN_FLIGHT_RETRY_AFTER_SECONDS)
                 .header(RETRY_AFTER, IN_FLIGHT_RETRY_AFTER_SECONDS.into()),
             Self::Blocked => Problem::new(StatusCode::CONFLICT)
+                .kind(problem_type::IDEMPOTENCY_BLOCKED, "Idempotency key blocked")
                 .detail(
                     "a request with this idempotency key was started and never finished; whether it took effect is \
                      not known, and it is not run again",
                 )
                 .with("error", "idempotency_blocked"),
             Self::Gone { status } => Problem::new(StatusCode::CONFLICT)
+                .kind(problem_type::IDEMPOTENCY_RESPONSE_NOT_KEPT, "Response not kept")
                 .detail(format!(
                     "this request ran before, with status {status}; its response is not kept, and it is not run again"
                 ))
@@ -155,7 +155,7 @@ impl Rejection {
 
 fn reduced_capacity(detail: &'static str, error: &'static str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE)
-        .kind(TEMPORARY_REDUCED_CAPACITY, "Temporary reduced capacity")
+        .kind(problem_type::TEMPORARY_REDUCED_CAPACITY, "Temporary reduced capacity")
         .detail(detail)
         .with("error", error)
 }
@@ -165,7 +165,8 @@ fn refused_problem(refused: &Refused) -> Problem {
     let (reason, window) = refused
         .longest()
         .map_or((Default::default(), 0), |(quota, _)| (quota.reason.clone(), quota.window_seconds()));
-    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS).kind(QUOTA_EXCEEDED, "Quota exceeded");
+    let problem =
+        Problem::new(StatusCode::TOO_MANY_REQUESTS).kind(problem_type::QUOTA_EXCEEDED, "Quota exceeded");
     let problem = match refused.retry_after_seconds() {
         Some(_) => problem.detail(reason.clone()),
         None => problem
@@ -287,6 +288,41 @@ mod tests {
                 r#""retry_after_seconds":47,"limit_window":"3600s"}"#
             )
         );
+    }
+
+    /// Once all of these had type `about:blank`, so that a client had to read the `error` member to tell three 409s apart.
+    #[test]
+    fn what_a_client_can_branch_on_has_a_type_of_its_own_and_a_section_in_the_guide() {
+        let (place, reason) = (String::new(), String::new());
+        let told = [
+            Rejection::Refused(refused([None, Some(Wait::After(Duration::from_secs(1)))])),
+            Rejection::Unavailable,
+            Rejection::KeyMissing { place },
+            Rejection::KeyMalformed { reason },
+            Rejection::Mismatch,
+            Rejection::InFlight,
+            Rejection::Blocked,
+            Rejection::Gone { status: 200 },
+        ];
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/problems.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let mut kinds = std::collections::HashSet::new();
+        for rejection in told {
+            let problem: serde_json::Value = serde_json::from_slice(&rejection.problem().to_json()).unwrap();
+            let kind = problem["type"].as_str().unwrap();
+            let (base, section) = kind.split_once('#').unwrap();
+            assert!(
+                base.starts_with("https://iana.org/") || base.ends_with("/docs/guide/problems.md"),
+                "{kind}"
+            );
+            assert!(guide.contains(&format!("\n## {section}\n")), "{section}");
+            let (status, error) = (&problem["status"], problem["error"].as_str().unwrap());
+            assert!(
+                guide.contains(&format!("| [{section}](#{section}) | {status} | `{error}`")),
+                "{section}"
+            );
+            assert!(kinds.insert(kind.to_owned()), "{kind} stands for two problems");
+        }
     }
 
     #[test]
