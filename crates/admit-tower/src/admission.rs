@@ -3,11 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Outcome};
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey};
 use admit::{IdempotencyStore, Unavailable};
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::time::timeout;
 use tower::Service;
@@ -32,8 +32,26 @@ enum Sorted<Req> {
     Keyed(Box<Idempotent>, Box<RequestKey>, Body<Req>),
 }
 
+/// One request, as far as it has come.
+struct Asked<'r, 'p> {
+    parts: &'r Parts,
+    ledger: Ledger<'p>,
+    /// Set once there may be a cause to log.
+    id: Option<CorrelationId>,
+    /// The key that the client did not send.
+    echo: Option<HeaderValue>,
+}
+
+impl Asked<'_, '_> {
+    fn id(&mut self) -> &CorrelationId {
+        self.id.get_or_insert_with(|| CorrelationId::of(self.parts))
+    }
+}
+
 /// Why there is no response of the service.
 enum Stopped {
+    /// The key or the body is wrong. It spends what a run spends, and then is told.
+    Invalid(Rejection),
     Rejection(Rejection),
     /// The budgets' own answer.
     Problem(Box<Problem>),
@@ -65,72 +83,60 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
         let (parts, body) = request.into_parts();
-        let mut id = None; // Only a run, or the lack of one, has a cause in the log.
-        let mut ledger = Ledger::new(self.purse.as_deref(), &parts);
-        let sorted = self.sort(&parts, body).await;
-        let (result, echo) = match sorted {
-            Err(rejection) => {
-                self.tell(Keyed::Invalid);
-                let paid = ledger.pay_for_run(&parts).await;
-                (Err(paid.map_or_else(Stopped::Problem, |()| rejection.into())), None)
-            }
-            Ok(Sorted::Unkeyed(body)) => match ledger.pay_for_run(&parts).await {
+        let ledger = Ledger::new(self.purse.as_deref(), &parts);
+        let mut asked = Asked { parts: &parts, ledger, id: None, echo: None };
+        let result = match self.sort(&mut asked, body).await {
+            Ok(Sorted::Unkeyed(body)) => match asked.ledger.pay_for_run(&parts).await {
                 Ok(()) => {
+                    let ledger = asked.ledger;
                     let response = service.call(Request::from_parts(parts, body)).await?;
                     let mut response = response.map(Body::wrap);
                     ledger.mark(response.headers_mut());
                     return Ok(response);
                 }
-                Err(problem) => (Err(problem.into()), None),
+                Err(problem) => Err(problem.into()),
             },
-            Ok(Sorted::Keyed(how, key, body)) => {
-                let echo = key.echo();
-                let request = Request::from_parts(parts.clone(), body);
-                let id = id.insert(CorrelationId::of(&parts));
-                (self.once(&parts, &how, &key, service, request, &mut ledger, id).await, echo)
+            Ok(Sorted::Keyed(how, key, body)) => self.once(&mut asked, &how, &key, service, body).await,
+            Err(Stopped::Invalid(rejection)) => {
+                self.tell(Keyed::Invalid);
+                let paid = asked.ledger.pay_for_run(&parts).await;
+                Err(paid.map_or_else(Stopped::Problem, |()| rejection.into()))
             }
+            Err(stopped) => Err(stopped),
         };
         let mut response = match result {
             Ok(ran) => ran?,
             Err(Stopped::Problem(problem)) => problem.into_response_to(&parts.headers),
-            Err(Stopped::Rejection(rejection)) => self
-                .settings
-                .renders
-                .problem(&parts, &rejection, id.as_ref())
-                .into_response_to(&parts.headers),
+            Err(Stopped::Rejection(rejection) | Stopped::Invalid(rejection)) => {
+                let problem = self.settings.renders.problem(&parts, &rejection, asked.id.as_ref());
+                problem.into_response_to(&parts.headers)
+            }
         };
-        ledger.mark(response.headers_mut());
-        if let Some(key) = echo {
+        asked.ledger.mark(response.headers_mut());
+        if let Some(key) = asked.echo {
             response.headers_mut().insert(IDEMPOTENCY_KEY, key);
         }
         Ok(response)
     }
 
     /// Finds out whether the request has a key, reading its body only if that takes it.
-    async fn sort<Req: HttpBody<Data = Bytes>>(
-        &self,
-        parts: &Parts,
-        body: Req,
-    ) -> Result<Sorted<Req>, Rejection> {
+    async fn sort<Req>(&self, asked: &mut Asked<'_, '_>, body: Req) -> Result<Sorted<Req>, Stopped>
+    where
+        Req: HttpBody<Data = Bytes>,
+    {
+        let parts = asked.parts;
         let how = match problem::is_grpc(&parts.headers) {
             true => None,
             false => self.policy.idempotent(parts),
         };
         let Some(how) = how else { return Ok(Sorted::Unkeyed(Body::wrap(body))) };
-        let Glance::NeedsBody(header_key) = request_key::glance(&how, &parts.headers)? else {
-            return Ok(Sorted::Unkeyed(Body::wrap(body)));
-        };
-        let max = self.settings.max_request_body;
-        if body.size_hint().lower() > max as u64 {
-            return Err(Rejection::BodyTooLarge { max });
+        let glance = request_key::glance(&how, &parts.headers).map_err(Stopped::Invalid)?;
+        let Glance::NeedsBody(header_key) = glance else { return Ok(Sorted::Unkeyed(Body::wrap(body))) };
+        if let Some(key) = &header_key {
+            self.pay_ahead(asked, &how, key).await?;
         }
-        let (bytes, trailers) = match body::read(body, max, self.settings.body_time_limit).await {
-            Ok(Read::Whole { bytes, trailers }) => (bytes, trailers),
-            Ok(Read::TooLong(_)) => return Err(Rejection::BodyTooLarge { max }),
-            Ok(Read::TooSlow(_)) => return Err(Rejection::BodyTooSlow),
-            Err(_) => return Err(Rejection::BodyUnreadable),
-        };
-        let key = request_key::request_key(&how, parts, header_key, &bytes)?;
+        let (bytes, trailers) = self.read(body).await.map_err(Stopped::Invalid)?;
+        let key = request_key::request_key(&how, parts, header_key, &bytes).map_err(Stopped::Invalid)?;
         let body = Body::read(bytes, trailers);
         Ok(match key {
             Some(key) => Sorted::Keyed(Box::new(how), Box::new(key), body),
@@ -138,17 +144,49 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         })
     }
 
+    /// Pays before the body is read, where the head has the key: what a run costs if the key is free, else what a replay
+    /// costs. So no body takes up memory whose request does not fit its budgets. What becomes of the request is found out
+    /// when its fingerprint is known.
+    async fn pay_ahead(&self, asked: &mut Asked<'_, '_>, how: &Idempotent, key: &str) -> Result<(), Stopped> {
+        if asked.ledger.is_free() {
+            return Ok(());
+        }
+        let record = request_key::record(how, asked.parts, key);
+        let seen = match self.look(how, &record, &request_key::UNKNOWN_PAYLOAD).await {
+            Ok(seen) => seen,
+            Err(cause) => return Err(self.unavailable(&cause, asked.id())),
+        };
+        match seen {
+            None => asked.ledger.pay_for_run(asked.parts).await?,
+            Some(_) => asked.ledger.pay_for_replay(asked.parts).await?,
+        }
+        Ok(())
+    }
+
+    async fn read<Req>(&self, body: Req) -> Result<(Bytes, Option<HeaderMap>), Rejection>
+    where
+        Req: HttpBody<Data = Bytes>,
+    {
+        let max = self.settings.max_request_body;
+        if body.size_hint().lower() > max as u64 {
+            return Err(Rejection::BodyTooLarge { max });
+        }
+        match body::read(body, max, self.settings.body_time_limit).await {
+            Ok(Read::Whole { bytes, trailers }) => Ok((bytes, trailers)),
+            Ok(Read::TooLong(_)) => Err(Rejection::BodyTooLarge { max }),
+            Ok(Read::TooSlow(_)) => Err(Rejection::BodyTooSlow),
+            Err(_) => Err(Rejection::BodyUnreadable),
+        }
+    }
+
     /// Runs the request, or replays what it came to before.
-    #[allow(clippy::too_many_arguments)] // Each is one part of the one request.
     async fn once<I, Req, Res>(
         &self,
-        parts: &Parts,
+        asked: &mut Asked<'_, '_>,
         how: &Idempotent,
         key: &RequestKey,
         mut service: I,
-        mut request: Request<Body<Req>>,
-        ledger: &mut Ledger<'_>,
-        id: &CorrelationId,
+        body: Body<Req>,
     ) -> Result<Result<Response<Body<Res>>, I::Error>, Stopped>
     where
         I: Service<Request<Body<Req>>, Response = Response<Res>> + Send + 'static,
@@ -157,11 +195,19 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Req: HttpBody<Data = Bytes> + Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
+        let (parts, id) = (asked.parts, asked.id().clone());
+        asked.echo = key.echo();
+        let ledger = &mut asked.ledger;
+        let mut request = Request::from_parts(parts.clone(), body);
         let mut bound = pin!(timeout(self.settings.wait, std::future::pending::<()>()));
         let (mut poll, mut seat) = (FIRST_POLL, None);
         loop {
             let ended = self.runs.ended(&key.record); // Before the look, so that no end is missed.
-            let seen = match self.look(how, key).await {
+            let seen = match ledger.covers_run() {
+                true => Ok(None), // It was free before the body was read; the claim tells if it still is.
+                false => self.look(how, &key.record, &key.fingerprint).await,
+            };
+            let seen = match seen {
                 Ok(None | Some(Claim::Run(_))) => {
                     let Some(permit) = self.runs.permit() else {
                         self.tell(Keyed::Overloaded);
@@ -169,13 +215,13 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                         return Err(Rejection::Overloaded.into());
                     };
                     ledger.pay_for_run(parts).await?;
-                    let attempt = self.detached(how, key, id).attempt(service, request, permit);
+                    let attempt = self.detached(how, key, &id).attempt(service, request, permit);
                     match tokio::spawn(attempt.instrument(Span::current())).await {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
                         Ok(Attempt::Panicked) | Err(_) => return Err(Rejection::Internal.into()),
                         Ok(Attempt::Unavailable(cause)) => {
                             ledger.give_all_back().await;
-                            return Err(self.unavailable(&cause, id));
+                            return Err(self.unavailable(&cause, &id));
                         }
                         Ok(Attempt::Taken(seen, unused, unsent)) => {
                             (service, request) = (unused, unsent);
@@ -186,7 +232,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 Ok(Some(seen)) => seen,
                 Err(cause) => {
                     ledger.give_all_back().await;
-                    return Err(self.unavailable(&cause, id));
+                    return Err(self.unavailable(&cause, &id));
                 }
             };
             ledger.pay_for_replay(parts).await?;
@@ -220,8 +266,13 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         }
     }
 
-    async fn look(&self, how: &Idempotent, key: &RequestKey) -> Result<Option<Claim>, Unavailable> {
-        let look = self.store.look(&key.record, &key.fingerprint, &how.terms, self.settings.time.now());
+    async fn look(
+        &self,
+        how: &Idempotent,
+        record: &RecordKey,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<Claim>, Unavailable> {
+        let look = self.store.look(record, fingerprint, &how.terms, self.settings.time.now());
         match timeout(self.settings.store_time_limit, look).await {
             Ok(seen) => seen,
             Err(elapsed) => Err(Unavailable::new("idempotency", elapsed)),

@@ -1,8 +1,9 @@
 //! The layer that runs each idempotency key once.
 //!
-//! The order in one request: read the body (bounded), look the key up, take the budgets, claim, run. So a replay spends
-//! only the budgets that are [marked for it](crate::Quota::spent_by_replays), a refused request leaves no record, and a
-//! request whose key or body is wrong spends what a run spends.
+//! The order in one request: read the body if the key is in it (bounded), look the key up, take the budgets, read the body
+//! if it was not read yet, claim, run. So a replay spends only the budgets that are
+//! [marked for it](crate::Quota::spent_by_replays), a refused request leaves no record, and a request whose key or body is
+//! wrong spends what a run spends. Where the key is in a header, a refused request's body is not even read.
 //!
 //! ```
 //! use admit_tower::{Idempotent, IdempotencyLayer};
@@ -139,7 +140,9 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         self
     }
 
-    /// Sets the longest request body in bytes; a longer one is answered with 413.
+    /// Sets the longest request body in bytes; a longer one is answered with 413. Bodies are held in memory while they are
+    /// read and run, so the server's bound on requests at once times this is what they take at most. Where keys are in a
+    /// header, only bodies whose request fits its budgets are read.
     /// Default [`IdempotencyLayer::DEFAULT_MAX_REQUEST_BODY`].
     #[must_use]
     pub fn max_request_body(mut self, bytes: usize) -> Self {

@@ -61,6 +61,16 @@ impl<'a> Ledger<'a> {
         Self { purse, run: unpaid(run), replay: unpaid(replay) }
     }
 
+    /// Whether neither a run nor a replay costs anything.
+    pub(crate) fn is_free(&self) -> bool {
+        self.run.quotas.is_empty() && self.replay.quotas.is_empty()
+    }
+
+    /// Whether what a run costs is paid.
+    pub(crate) fn covers_run(&self) -> bool {
+        self.run.paid.is_some()
+    }
+
     /// Pays what a run costs, in one take. If that is refused, nothing stays paid.
     pub(crate) async fn pay_for_run(&mut self, request: &Parts) -> Result<(), Box<Problem>> {
         let due = [self.run.due(), self.replay.due()].concat();

@@ -16,6 +16,9 @@ pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 /// The longest key, in characters.
 const MAX_KEY_CHARS: usize = 255;
 
+/// The fingerprint of no payload, for a look at whether a key has a record at all.
+pub(crate) const UNKNOWN_PAYLOAD: Fingerprint = Fingerprint::from_bytes([0; 32]);
+
 /// What a request is known by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestKey {
@@ -141,13 +144,18 @@ pub(crate) fn request_key(
         (Some(key), _) => key,
         (None, canonical) => content_key(canonical.as_deref().unwrap_or_default()),
     };
-    let route = how.route.as_deref().unwrap_or_else(|| request.uri.path());
     Ok(Some(RequestKey {
-        record: RecordKey::new(&how.tenant, request.method.as_str(), route, &text),
+        record: record(how, request, &text),
         fingerprint: fingerprint(request.uri.query(), canonical.as_deref().unwrap_or(body)),
         text,
         is_content_key,
     }))
+}
+
+/// The record of a key.
+pub(crate) fn record(how: &Idempotent, request: &Parts, key: &str) -> RecordKey {
+    let route = how.route.as_deref().unwrap_or_else(|| request.uri.path());
+    RecordKey::new(&how.tenant, request.method.as_str(), route, key)
 }
 
 /// Takes the key's member out of the body.

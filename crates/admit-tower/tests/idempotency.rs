@@ -527,3 +527,50 @@ async fn a_body_that_does_not_arrive_is_not_waited_for_for_ever() {
         setup.layer(by_header()).layer(inner).oneshot(keyed("a").body(stalled).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
 }
+
+/// Once every keyed body was read before its budgets were asked, so that requests that were to be refused took up memory,
+/// each as much as a body may have.
+#[tokio::test]
+async fn a_refused_requests_body_is_not_read_where_the_key_is_in_the_header() {
+    use tower::{Layer, ServiceExt};
+
+    let setup = Setup::new();
+    let inner = tower::service_fn(|_: Request<_>| async {
+        Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Empty::<Bytes>::new()))
+    });
+    let service = setup.layer(by_header()).budgets(setup.budgets("1/hour")).layer(inner);
+    let read = Arc::new(AtomicUsize::new(0));
+    let send = |key: &str| {
+        let read = Arc::clone(&read);
+        let parts = ["pay", "load"].into_iter().map(move |part| {
+            read.fetch_add(part.len(), Ordering::SeqCst);
+            Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from_static(part.as_bytes())))
+        });
+        let body = StreamBody::new(futures::stream::iter(parts));
+        service.clone().oneshot(keyed(key).body(body).unwrap())
+    };
+    assert_eq!(send("a").await.unwrap().status(), StatusCode::OK);
+    assert_eq!(read.swap(0, Ordering::SeqCst), 7);
+    let refused = send("b").await.unwrap();
+    assert_eq!((refused.status(), read.load(Ordering::SeqCst)), (StatusCode::TOO_MANY_REQUESTS, 0));
+    // One that can be replayed is read and replayed, although the hour is used up.
+    let again = send("a").await.unwrap();
+    assert_eq!((again.status(), read.load(Ordering::SeqCst)), (StatusCode::OK, 7));
+    assert_eq!(again.headers()["idempotent-replayed"], "true");
+}
+
+/// What is found out before the body is read is a guess: the record of a run that died looks taken, and is free.
+#[tokio::test]
+async fn what_was_paid_before_the_body_was_read_is_set_right_after() {
+    let setup = Setup::new();
+    let server = setup.serve(setup.layer(by_header()).budgets(setup.budgets("100/hour"))).await;
+    let terms = Terms::default();
+    let dead = setup.store.claim(&record("a"), &Fingerprint::of(""), &terms, Now::Store).await.unwrap();
+    assert!(matches!(dead, Claim::Run(_)));
+    setup.clock.advance(terms.lease);
+    let ran = server.send(keyed("a"), "").await;
+    assert_eq!(ran.headers()["ratelimit"], r#""ingest";r=99;t=36, "burst";r=999;t=1"#);
+    assert_eq!(server.send(keyed("a"), "other").await.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let next = server.send(keyed("b"), "").await;
+    assert_eq!(next.headers()["ratelimit"], r#""ingest";r=98;t=72, "burst";r=997;t=1"#);
+}
