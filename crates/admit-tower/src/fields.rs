@@ -68,8 +68,8 @@ impl Dialect {
                 add(&mut headers, RATELIMIT, limits(&levels));
             }
             Self::Legacy => {
-                let used = |level: &Level<'_>| level.tokens / level.quota.charge.budget.burst().tokens();
-                if let Some(nearest) = levels.iter().min_by(|a, b| used(a).total_cmp(&used(b))) {
+                let left = |level: &Level<'_>| level.tokens / level.quota.charge.budget.burst().tokens();
+                if let Some(nearest) = levels.iter().min_by(|a, b| left(a).total_cmp(&left(b))) {
                     headers.insert(X_RATELIMIT_LIMIT, nearest.quota.whole_tokens().into());
                     headers.insert(X_RATELIMIT_REMAINING, (nearest.tokens as u64).into());
                     headers.insert(X_RATELIMIT_RESET, nearest.seconds.into());

@@ -126,7 +126,7 @@ impl<S: BudgetStore> Limiter<S> {
     /// Charges all quotas, or none. Without quotas the request is admitted without a question.
     pub async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Admission {
         if quotas.is_empty() {
-            return Admission::Admitted(Admitted::default());
+            return self.uncharged();
         }
         let charges: Vec<Charge> = quotas.iter().map(|quota| quota.charge.clone()).collect();
         let take = self.store.take(&charges, self.time.now());
@@ -156,13 +156,17 @@ impl<S: BudgetStore> Limiter<S> {
         }
     }
 
+    fn uncharged(&self) -> Admission {
+        Admission::Admitted(Admitted { dialect: self.dialect, ..Admitted::default() })
+    }
+
     fn unavailable(&self, request: &Parts, quotas: &[Quota], cause: &Unavailable) -> Admission {
         let id = CorrelationId::of(request);
         let cause = cause as &dyn std::error::Error;
         if quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen) {
             warn!(correlation_id = %id, error = cause, "budgets unavailable; the request runs uncharged");
             self.tell(quotas, Event::FailedOpen);
-            return Admission::Admitted(Admitted::default());
+            return self.uncharged();
         }
         error!(correlation_id = %id, error = cause, "budgets unavailable; the request does not run");
         self.tell(quotas, Event::Unavailable);
@@ -201,5 +205,29 @@ impl<S: BudgetStore> Limiter<S> {
             Ok(Err(cause)) => warn!(error = &cause as &dyn std::error::Error, "a charge was not given back"),
             Err(elapsed) => warn!(error = &elapsed as &dyn std::error::Error, "a charge was not given back"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use admit::{Key, Retention, Rules, Scope, Scopes};
+    use admit_store::memory::MemoryStore;
+
+    use super::*;
+
+    /// Once an admission that debited nothing had the default dialect, and a payment before it was told in that.
+    #[tokio::test]
+    async fn what_is_paid_in_parts_is_told_in_the_dialect_of_the_limiter() {
+        let scope = Scope::from_static("x");
+        let rules = Rules { scopes: Scopes::new([scope.clone()]).unwrap(), retention: Retention::DEFAULT };
+        let limiter = Limiter::new(MemoryStore::new(rules)).dialect(Dialect::Legacy);
+        let (parts, ()) = http::Request::new(()).into_parts();
+        let admitted = async |quotas| match limiter.admit(&parts, quotas).await {
+            Admission::Admitted(admitted) => admitted,
+            Admission::Rejected(problem) => panic!("{problem:?}"),
+        };
+        let one = admitted(vec![Quota::new(scope, Key::of("k"), "2/hour".parse().unwrap(), "")]).await;
+        let none = admitted(Vec::new()).await;
+        assert_eq!(one.and(none).fields()["x-ratelimit-remaining"], "1");
     }
 }
