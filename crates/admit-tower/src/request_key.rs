@@ -69,7 +69,10 @@ fn header_key(headers: &HeaderMap) -> Result<Option<String>, Rejection> {
     if values.next().is_some() {
         return Err(malformed("the header Idempotency-Key stands twice"));
     }
-    let text = value.to_str().unwrap_or_default().trim();
+    let Ok(text) = value.to_str() else {
+        return Err(malformed("the header Idempotency-Key holds more than visible ASCII characters"));
+    };
+    let text = text.trim();
     let key = if text.starts_with('"') {
         match Parser::new(text).parse::<Item>() {
             Ok(Item { bare_item: BareItem::String(key), .. }) => key.as_str().to_owned(),
@@ -223,6 +226,15 @@ mod tests {
         twice.append(IDEMPOTENCY_KEY, HeaderValue::from_static("a"));
         twice.append(IDEMPOTENCY_KEY, HeaderValue::from_static("a"));
         assert!(header_key(&twice).is_err());
+    }
+
+    /// Once such a key was said to have 0 characters.
+    #[test]
+    fn a_key_that_is_not_ascii_is_told_so() {
+        for wrong in ["é", "\"schlüssel\""] {
+            let Err(Rejection::KeyMalformed { reason }) = by_header(wrong) else { panic!("{wrong}") };
+            assert!(reason.contains("ASCII"), "{reason}");
+        }
     }
 
     #[test]
