@@ -218,7 +218,11 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                     let attempt = self.detached(how, key, &id).attempt(service, request, permit);
                     match tokio::spawn(attempt.instrument(Span::current())).await {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
-                        Ok(Attempt::Panicked) | Err(_) => return Err(Rejection::Internal.into()),
+                        Ok(Attempt::Panicked) => return Err(Rejection::Internal.into()),
+                        Err(panicked) => {
+                            error!(correlation_id = %id, error = %panicked, "a run ended before its record was settled");
+                            return Err(self.told(Keyed::Unrecorded, Rejection::Internal));
+                        }
                         Ok(Attempt::Unavailable(cause)) => {
                             ledger.give_all_back().await;
                             return Err(self.unavailable(&cause, &id));

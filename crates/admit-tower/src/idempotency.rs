@@ -195,7 +195,8 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// Sets how many keyed requests run at once in this process; more are answered with 503. They go on when their
-    /// clients hang up, so that the number of connections does not bound them.
+    /// clients hang up, so that the number of connections does not bound them. Nor does this layer bound their time: a
+    /// handler that may hang needs a time limit of its own, or it holds its place and its key for ever.
     /// Default [`IdempotencyLayer::DEFAULT_MAX_RUNS`].
     #[must_use]
     pub fn max_runs(mut self, max: u32) -> Self {

@@ -134,3 +134,19 @@ async fn a_lease_that_was_long_in_coming_is_renewed_at_once() {
     let service = with_lease(3 * SECOND, &store, &seen).layer(inner);
     assert_eq!(service.oneshot(keyed("a")).await.unwrap().status(), StatusCode::OK);
 }
+
+/// Once such a request was answered with an id under which the log had nothing, and no event told of it.
+#[tokio::test]
+async fn a_store_that_panics_is_an_internal_error_and_is_told() {
+    let (store, seen) = (Store::new(&clock()), Seen::default());
+    let inner =
+        tower::service_fn(|_: Request<_>| async { Ok::<_, Infallible>(Response::new(Full::from(""))) });
+    let service = layer(&store, &seen).layer(inner);
+    store.claims_panic.store(true, Ordering::SeqCst);
+    let failed = service.clone().oneshot(keyed("a")).await.unwrap();
+    assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(failed.headers().contains_key("x-correlation-id"));
+    assert_eq!(seen.take(), ["unrecorded"]);
+    store.claims_panic.store(false, Ordering::SeqCst);
+    assert_eq!(service.oneshot(keyed("a")).await.unwrap().status(), StatusCode::OK);
+}

@@ -42,6 +42,7 @@ pub struct Store {
     pub claims: Arc<AtomicUsize>,
     /// A look finds every key free, as if the claim that has it came just after.
     pub blind: Arc<AtomicBool>,
+    pub claims_panic: Arc<AtomicBool>,
     /// How long a claim takes.
     pub claim_takes: Arc<Mutex<Duration>>,
     pub renewals: Arc<Renewals>,
@@ -86,6 +87,7 @@ impl Store {
             down: Arc::default(),
             claims: Arc::default(),
             blind: Arc::default(),
+            claims_panic: Arc::default(),
             claim_takes: Arc::default(),
             renewals: Arc::default(),
         }
@@ -152,6 +154,7 @@ impl IdempotencyStore for Store {
         now: Now,
     ) -> Result<Claim, Unavailable> {
         self.check()?;
+        assert!(!self.claims_panic.load(Ordering::SeqCst), "as asked");
         self.claims.fetch_add(1, Ordering::SeqCst);
         let takes = *self.claim_takes.lock().unwrap();
         let _ = tokio::time::timeout(takes, std::future::pending::<()>()).await;
