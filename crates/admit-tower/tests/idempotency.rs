@@ -5,128 +5,22 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, RecordKey, Response as Stored, Terms};
-use admit::{BudgetStore, Charge, Clock, Decision, IdempotencyStore, Key, ManualClock, Now, Scope};
-use admit_tower::{
-    BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, IfMissing, Limiter, Quota, Run,
-};
+use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, Response as Stored, Terms};
+use admit::{IdempotencyStore, Now};
+use admit_tower::{Idempotent, IfMissing, Run};
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
+use axum::extract::Extension;
 use axum::routing::post;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use support::{BURST, INGEST, Seen, Server, Store, clock, text, time};
-use tokio::sync::{Notify, Semaphore};
-
-/// What the handler does, and how often it did.
-#[derive(Clone, Default)]
-struct Work {
-    runs: Arc<AtomicUsize>,
-    started: Arc<Notify>,
-    /// A run with `x-hold` goes on when it gets a permit.
-    go: Arc<Hold>,
-}
-
-struct Hold(Semaphore);
-
-impl Default for Hold {
-    fn default() -> Self {
-        Self(Semaphore::new(0))
-    }
-}
-
-async fn work(State(work): State<Work>, headers: HeaderMap, body: Bytes) -> Response {
-    let run = work.runs.fetch_add(1, Ordering::SeqCst) + 1;
-    work.started.notify_one();
-    if headers.contains_key("x-hold") {
-        work.go.0.acquire().await.unwrap().forget();
-    }
-    match headers.get("x-come-to").map(|value| value.to_str().unwrap()) {
-        Some("panic") => panic!("as asked"),
-        Some("large") => vec![b'x'; 100_000].into_response(),
-        Some(status) => StatusCode::from_u16(status.parse().unwrap()).unwrap().into_response(),
-        None => {
-            let headers = [("location", format!("/jobs/{run}")), ("set-cookie", "session=secret".to_owned())];
-            (StatusCode::ACCEPTED, headers, format!("job {run}, {} bytes", body.len())).into_response()
-        }
-    }
-}
-
-fn by_header() -> impl IdempotencyPolicy {
-    |request: &Parts| (request.uri.path() != "/free").then(|| Idempotent::by_header("tenant"))
-}
-
-struct Setup {
-    clock: ManualClock,
-    store: Store,
-    work: Work,
-    seen: Seen,
-}
-
-impl Setup {
-    fn new() -> Self {
-        let clock = clock();
-        Self { store: Store::new(&clock), clock, work: Work::default(), seen: Seen::default() }
-    }
-
-    fn layer<P: IdempotencyPolicy>(&self, policy: P) -> IdempotencyLayer<Store, P> {
-        IdempotencyLayer::new(self.store.clone(), policy).time(time(&self.clock)).observer(self.seen.clone())
-    }
-
-    async fn serve<P: IdempotencyPolicy>(&self, layer: IdempotencyLayer<Store, P>) -> Server {
-        let router = Router::new().route("/jobs", post(work)).route("/free", post(work));
-        Server::start(router.with_state(self.work.clone()).layer(layer)).await
-    }
-
-    fn runs(&self) -> usize {
-        self.work.runs.load(Ordering::SeqCst)
-    }
-
-    /// Waits until so many tokens of the caller's bucket are spent.
-    async fn spent(&self, scope: Scope, tokens: f64) {
-        let peek = [Charge::one(scope, Key::of("caller"), "1000/minute".parse().unwrap())];
-        let left = async || match self.store.peek(&peek, Now::At(self.clock.now())).await.unwrap() {
-            Decision::Granted(grant) => grant.left[0].unwrap(),
-            Decision::Refused(_) => 0.0,
-        };
-        while left().await > 1000.0 - tokens {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    fn budgets(&self, hourly: &str) -> BudgetLayer<Store, impl admit_tower::BudgetPolicy + use<>> {
-        let hourly = hourly.parse().unwrap();
-        let limiter = Limiter::new(self.store.clone()).time(time(&self.clock));
-        BudgetLayer::new(limiter, move |_: &Parts| {
-            let key = Key::of("caller");
-            vec![
-                Quota::new(INGEST, key, hourly, "hourly"),
-                Quota::new(BURST, key, "1000/minute".parse().unwrap(), "burst").spent_by_replays(),
-            ]
-        })
-    }
-}
-
-fn keyed(key: &str) -> http::request::Builder {
-    Request::post("/jobs").header("idempotency-key", key)
-}
-
-fn record(key: &str) -> RecordKey {
-    RecordKey::new("tenant", "POST", "/jobs", key)
-}
-
-fn told(response: &http::Response<Bytes>) -> (u16, String) {
-    let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
-    (response.status().as_u16(), json["error"].as_str().unwrap().to_owned())
-}
+use support::service::{Setup, by_header, keyed, record, told};
+use support::{Server, text};
 
 #[tokio::test]
 async fn a_retry_gets_the_first_response_byte_for_byte() {
@@ -310,28 +204,6 @@ async fn a_run_that_died_is_run_again_or_stays_blocked_as_the_route_says() {
 }
 
 #[tokio::test]
-async fn a_replay_spends_the_burst_alone_and_a_refused_request_leaves_no_record() {
-    let setup = Setup::new();
-    let server = setup.serve(setup.layer(by_header()).budgets(setup.budgets("2/hour"))).await;
-    let first = server.send(keyed("a"), "").await;
-    assert_eq!(first.headers()["ratelimit"], r#""ingest";r=1;t=1800, "burst";r=999;t=1"#);
-    let again = server.send(keyed("a"), "").await;
-    assert_eq!(again.headers()["ratelimit"], r#""burst";r=998;t=1"#);
-    // What is wrong is not free either.
-    assert_eq!(server.send(keyed("a b"), "").await.status(), StatusCode::BAD_REQUEST);
-
-    let refused = server.send(keyed("b"), "").await;
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(refused.headers()["retry-after"], "1800");
-    let seen = setup.store.look(&record("b"), &Fingerprint::of(""), &Terms::default(), Now::Store).await;
-    assert_eq!(seen.unwrap(), None);
-    assert_eq!(server.send(keyed("a"), "").await.status(), StatusCode::ACCEPTED);
-    assert_eq!(server.send(Request::post("/free"), "").await.status(), StatusCode::TOO_MANY_REQUESTS);
-    setup.clock.advance(Duration::from_secs(1800));
-    assert_eq!(text(&server.send(keyed("b"), "").await), "job 2, 0 bytes");
-}
-
-#[tokio::test]
 async fn a_store_that_fails_before_the_run_stops_it_and_one_that_fails_after_it_does_not_change_the_answer() {
     let setup = Setup::new();
     let layer = setup.layer(by_header()).wait(Duration::ZERO);
@@ -375,40 +247,6 @@ async fn a_long_run_keeps_its_lease() {
     setup.work.go.0.add_permits(1);
     assert_eq!(request.await.unwrap().status(), StatusCode::ACCEPTED);
     assert_eq!(setup.seen.take(), ["completed"]);
-}
-
-#[tokio::test]
-async fn who_waits_for_a_run_that_fails_runs_next_and_pays_once() {
-    let setup = Setup::new();
-    let server = Arc::new(setup.serve(setup.layer(by_header()).budgets(setup.budgets("100/hour"))).await);
-    let send = |come_to: &'static str| {
-        let server = Arc::clone(&server);
-        let request = keyed("a").header("x-hold", "1").header("x-come-to", come_to);
-        tokio::spawn(async move { server.send(request, "").await })
-    };
-    let failing = send("500");
-    setup.work.started.notified().await;
-    let waiting = send("201");
-    setup.spent(BURST, 2.0).await; // It has paid for a replay.
-    setup.work.go.0.add_permits(2);
-    assert_eq!(failing.await.unwrap().status(), StatusCode::INTERNAL_SERVER_ERROR);
-    let ran = waiting.await.unwrap();
-    assert_eq!(ran.status(), StatusCode::CREATED);
-    // Once the fields told the last of two payments alone, so that the burst was missing.
-    assert_eq!(ran.headers()["ratelimit"], r#""ingest";r=98;t=72, "burst";r=998;t=1"#);
-    let next = server.send(keyed("b"), "").await;
-    assert_eq!(next.headers()["ratelimit"], r#""ingest";r=97;t=108, "burst";r=997;t=1"#);
-}
-
-#[tokio::test]
-async fn who_paid_for_a_run_and_replays_is_not_told_of_what_it_got_back() {
-    let setup = Setup::new();
-    let server = setup.serve(setup.layer(by_header()).budgets(setup.budgets("100/hour"))).await;
-    server.send(keyed("a"), "").await;
-    setup.store.blind.store(true, Ordering::SeqCst); // Both looked before the first claimed.
-    let again = server.send(keyed("a"), "").await;
-    assert_eq!(again.headers()["idempotent-replayed"], "true");
-    assert_eq!(again.headers()["ratelimit"], r#""burst";r=998;t=1"#);
 }
 
 #[tokio::test]
@@ -526,51 +364,4 @@ async fn a_body_that_does_not_arrive_is_not_waited_for_for_ever() {
     let response =
         setup.layer(by_header()).layer(inner).oneshot(keyed("a").body(stalled).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
-}
-
-/// Once every keyed body was read before its budgets were asked, so that requests that were to be refused took up memory,
-/// each as much as a body may have.
-#[tokio::test]
-async fn a_refused_requests_body_is_not_read_where_the_key_is_in_the_header() {
-    use tower::{Layer, ServiceExt};
-
-    let setup = Setup::new();
-    let inner = tower::service_fn(|_: Request<_>| async {
-        Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Empty::<Bytes>::new()))
-    });
-    let service = setup.layer(by_header()).budgets(setup.budgets("1/hour")).layer(inner);
-    let read = Arc::new(AtomicUsize::new(0));
-    let send = |key: &str| {
-        let read = Arc::clone(&read);
-        let parts = ["pay", "load"].into_iter().map(move |part| {
-            read.fetch_add(part.len(), Ordering::SeqCst);
-            Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from_static(part.as_bytes())))
-        });
-        let body = StreamBody::new(futures::stream::iter(parts));
-        service.clone().oneshot(keyed(key).body(body).unwrap())
-    };
-    assert_eq!(send("a").await.unwrap().status(), StatusCode::OK);
-    assert_eq!(read.swap(0, Ordering::SeqCst), 7);
-    let refused = send("b").await.unwrap();
-    assert_eq!((refused.status(), read.load(Ordering::SeqCst)), (StatusCode::TOO_MANY_REQUESTS, 0));
-    // One that can be replayed is read and replayed, although the hour is used up.
-    let again = send("a").await.unwrap();
-    assert_eq!((again.status(), read.load(Ordering::SeqCst)), (StatusCode::OK, 7));
-    assert_eq!(again.headers()["idempotent-replayed"], "true");
-}
-
-/// What is found out before the body is read is a guess: the record of a run that died looks taken, and is free.
-#[tokio::test]
-async fn what_was_paid_before_the_body_was_read_is_set_right_after() {
-    let setup = Setup::new();
-    let server = setup.serve(setup.layer(by_header()).budgets(setup.budgets("100/hour"))).await;
-    let terms = Terms::default();
-    let dead = setup.store.claim(&record("a"), &Fingerprint::of(""), &terms, Now::Store).await.unwrap();
-    assert!(matches!(dead, Claim::Run(_)));
-    setup.clock.advance(terms.lease);
-    let ran = server.send(keyed("a"), "").await;
-    assert_eq!(ran.headers()["ratelimit"], r#""ingest";r=99;t=36, "burst";r=999;t=1"#);
-    assert_eq!(server.send(keyed("a"), "other").await.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let next = server.send(keyed("b"), "").await;
-    assert_eq!(next.headers()["ratelimit"], r#""ingest";r=98;t=72, "burst";r=997;t=1"#);
 }

@@ -1,0 +1,120 @@
+//! A service that works as its requests say, behind the idempotency layer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use admit::idempotency::RecordKey;
+use admit::{BudgetStore, Charge, Clock, Decision, Key, ManualClock, Now, Scope};
+use admit_tower::{BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, Limiter, Quota};
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Request, StatusCode};
+use tokio::sync::{Notify, Semaphore};
+
+use super::{BURST, INGEST, Seen, Server, Store, clock, time};
+
+/// What the handler does, and how often it did.
+#[derive(Clone, Default)]
+pub struct Work {
+    pub runs: Arc<AtomicUsize>,
+    pub started: Arc<Notify>,
+    /// A run with `x-hold` goes on when it gets a permit.
+    pub go: Arc<Hold>,
+}
+
+pub struct Hold(pub Semaphore);
+
+impl Default for Hold {
+    fn default() -> Self {
+        Self(Semaphore::new(0))
+    }
+}
+
+pub async fn work(State(work): State<Work>, headers: HeaderMap, body: Bytes) -> Response {
+    let run = work.runs.fetch_add(1, Ordering::SeqCst) + 1;
+    work.started.notify_one();
+    if headers.contains_key("x-hold") {
+        work.go.0.acquire().await.unwrap().forget();
+    }
+    match headers.get("x-come-to").map(|value| value.to_str().unwrap()) {
+        Some("panic") => panic!("as asked"),
+        Some("large") => vec![b'x'; 100_000].into_response(),
+        Some(status) => StatusCode::from_u16(status.parse().unwrap()).unwrap().into_response(),
+        None => {
+            let headers = [("location", format!("/jobs/{run}")), ("set-cookie", "session=secret".to_owned())];
+            (StatusCode::ACCEPTED, headers, format!("job {run}, {} bytes", body.len())).into_response()
+        }
+    }
+}
+
+pub fn by_header() -> impl IdempotencyPolicy {
+    |request: &Parts| (request.uri.path() != "/free").then(|| Idempotent::by_header("tenant"))
+}
+
+pub struct Setup {
+    pub clock: ManualClock,
+    pub store: Store,
+    pub work: Work,
+    pub seen: Seen,
+}
+
+impl Setup {
+    pub fn new() -> Self {
+        let clock = clock();
+        Self { store: Store::new(&clock), clock, work: Work::default(), seen: Seen::default() }
+    }
+
+    pub fn layer<P: IdempotencyPolicy>(&self, policy: P) -> IdempotencyLayer<Store, P> {
+        IdempotencyLayer::new(self.store.clone(), policy).time(time(&self.clock)).observer(self.seen.clone())
+    }
+
+    pub async fn serve<P: IdempotencyPolicy>(&self, layer: IdempotencyLayer<Store, P>) -> Server {
+        let router = Router::new().route("/jobs", post(work)).route("/free", post(work));
+        Server::start(router.with_state(self.work.clone()).layer(layer)).await
+    }
+
+    pub fn runs(&self) -> usize {
+        self.work.runs.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many tokens of the caller's bucket are spent.
+    pub async fn spent(&self, scope: Scope, tokens: f64) {
+        let peek = [Charge::one(scope, Key::of("caller"), "1000/minute".parse().unwrap())];
+        let left = async || match self.store.peek(&peek, Now::At(self.clock.now())).await.unwrap() {
+            Decision::Granted(grant) => grant.left[0].unwrap(),
+            Decision::Refused(_) => 0.0,
+        };
+        while left().await > 1000.0 - tokens {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub fn budgets(&self, hourly: &str) -> BudgetLayer<Store, impl admit_tower::BudgetPolicy + use<>> {
+        let hourly = hourly.parse().unwrap();
+        let limiter = Limiter::new(self.store.clone()).time(time(&self.clock));
+        BudgetLayer::new(limiter, move |_: &Parts| {
+            let key = Key::of("caller");
+            vec![
+                Quota::new(INGEST, key, hourly, "hourly"),
+                Quota::new(BURST, key, "1000/minute".parse().unwrap(), "burst").spent_by_replays(),
+            ]
+        })
+    }
+}
+
+pub fn keyed(key: &str) -> http::request::Builder {
+    Request::post("/jobs").header("idempotency-key", key)
+}
+
+pub fn record(key: &str) -> RecordKey {
+    RecordKey::new("tenant", "POST", "/jobs", key)
+}
+
+pub fn told(response: &http::Response<Bytes>) -> (u16, String) {
+    let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+    (response.status().as_u16(), json["error"].as_str().unwrap().to_owned())
+}
