@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use admit::{Now, Timestamp, Unavailable};
 use backon::{ExponentialBuilder, Retryable};
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use scopeguard::ScopeGuard;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
@@ -25,6 +26,10 @@ const NOT_READ_COMMITTED: &str = "AD001";
 
 /// How often a statement is repeated that the server undid because of others.
 const RETRIES: usize = 5;
+
+/// How long a statement that nobody waits for any more may go on. Most end within milliseconds, and a connection costs
+/// more to make than that.
+const SETTLE_LIMIT: Duration = Duration::from_millis(500);
 
 /// The connections of one store. Clones share them.
 #[derive(Clone)]
@@ -166,31 +171,36 @@ impl Database {
     }
 
     async fn send(&self, sql: &str, params: &[Param<'_>], states_isolation: bool) -> Result<Row, CallError> {
-        let connection = self.connection().await?;
+        // Until the answer is there: if the time is up first, or the caller drops this, the connection is settled.
+        let busy = scopeguard::guard(self.connection().await?, |busy| self.settle(busy));
         let answer = async {
             if states_isolation {
-                in_read_committed(&connection, sql, params).await
+                in_read_committed(&busy, sql, params).await
             } else {
-                connection.query_typed_one(sql, params).await
+                busy.query_typed_one(sql, params).await
             }
         };
-        match timeout(self.0.statement_timeout, answer).await {
-            Ok(answer) => answer.map_err(CallError::Statement),
-            Err(_) => {
-                self.give_up(connection);
-                Err(CallError::TimedOut(self.0.statement_timeout))
-            }
-        }
+        let answer = timeout(self.0.statement_timeout, answer).await;
+        let answer = answer.map_err(|_| CallError::TimedOut(self.0.statement_timeout))?;
+        drop(ScopeGuard::into_inner(busy)); // Back to the pool.
+        answer.map_err(CallError::Statement)
     }
 
-    /// Closes a connection that did not answer, and asks the server to stop what it does there.
-    fn give_up(&self, connection: Object) {
-        let client = Object::take(connection);
-        let cancel = client.cancel_token();
-        drop(client);
-        let (tls, limit) = (self.0.tls.clone(), self.0.acquire_timeout);
-        tokio::spawn(async move {
-            let _ = timeout(limit, cancel.cancel_query(tls)).await; // The server may be gone.
+    /// Keeps a connection with a statement in flight out of the pool until that is over, so that nobody waits behind it
+    /// and no other connection is made in its place. One that does not answer soon is closed, and its statement
+    /// cancelled.
+    fn settle(&self, busy: Object) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            drop(Object::take(busy)); // The runtime has ended, and the connection with it.
+            return;
+        };
+        let (tls, cancel_limit) = (self.0.tls.clone(), self.0.acquire_timeout);
+        runtime.spawn(async move {
+            // An empty statement is answered after the one before it.
+            if !matches!(timeout(SETTLE_LIMIT, busy.batch_execute("")).await, Ok(Ok(()))) {
+                let _ = timeout(cancel_limit, busy.cancel_token().cancel_query(tls)).await; // It may be gone.
+                drop(Object::take(busy));
+            }
         });
     }
 }

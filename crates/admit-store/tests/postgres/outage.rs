@@ -5,9 +5,10 @@ use std::time::Duration;
 use admit::{BudgetStore, Decision, Now, TakeError};
 use admit_store::postgres::{PostgresConfig, PostgresStore};
 use admit_testbed::{Postgres, Shutdown};
+use futures::FutureExt;
 use futures::future::join_all;
 
-use crate::{INGEST, charge, rules};
+use crate::{INGEST, READ, charge, rules};
 
 async fn hasty(url: String) -> PostgresStore {
     let mut config = PostgresConfig::new(url);
@@ -51,6 +52,70 @@ async fn paused_is_unavailable_within_the_time_limit() {
     }
     postgres.resume().unwrap();
     assert!(take(&store).await.unwrap().is_granted());
+}
+
+/// Waits until so many statements wait for a lock.
+async fn lock_waits(postgres: &Postgres, count: &str) {
+    while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The connection of a take that its caller gave up went back to the pool with the statement still running on it, and
+/// the next takes waited behind that.
+#[tokio::test]
+async fn no_take_waits_behind_the_statement_of_a_dropped_one() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.connections = 2;
+    config.lock_timeout = Duration::from_secs(600);
+    config.statement_timeout = Duration::from_secs(600);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    assert!(take(&store).await.unwrap().is_granted());
+    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+
+    let dropped = async { take(&store).await };
+    tokio::select! {
+        _ = dropped => panic!("the row is locked"),
+        () = lock_waits(&postgres, "1") => {}
+    }
+    let other = [charge(READ, "other", 1.0, "1000/s")];
+    for _ in 0..10 {
+        let other = store.take(&other, Now::Store);
+        let granted = tokio::time::timeout(Duration::from_secs(30), other).await.expect("waits behind it");
+        assert!(granted.unwrap().is_granted());
+    }
+    lock_waits(&postgres, "0").await; // What nobody waits for any more is cancelled.
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert!(take(&store).await.unwrap().is_granted());
+}
+
+/// However many takes are dropped while the server hangs, the next ones are served at once when it goes on, and by no
+/// more connections than the pool may have.
+#[tokio::test]
+async fn takes_dropped_in_an_outage_cost_no_connections_beyond_the_bound() {
+    let postgres = Postgres::start().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.connections = 3;
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    for granted in join_all((0..10).map(|_| take(&store))).await {
+        assert!(granted.unwrap().is_granted());
+    }
+    for _ in 0..3 {
+        postgres.pause().unwrap();
+        for _ in 0..50 {
+            assert!(take(&store).now_or_never().is_none(), "nothing answers");
+        }
+        postgres.resume().unwrap();
+        for granted in join_all((0..10).map(|_| take(&store))).await {
+            assert!(granted.unwrap().is_granted());
+        }
+        let connections = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'admit'";
+        let connections: usize = postgres.psql(connections).unwrap().parse().unwrap();
+        assert!(connections <= 3, "{connections} connections");
+    }
 }
 
 #[tokio::test]
