@@ -62,12 +62,13 @@ impl IdempotencyStore for PostgresStore {
     }
 
     async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
-        let params: [Param<'_>; 5] = [
+        let params: [Param<'_>; 6] = [
             (&ticket.key.as_bytes().as_slice(), Type::BYTEA),
             (&ticket.fence.number(), Type::INT8),
             (&SystemTime::from(ticket.lease_until), Type::TIMESTAMPTZ),
             (&micros(terms.lease), Type::INT8),
             (&moment(now), Type::TIMESTAMPTZ),
+            (self.database.lock_timeout_ms(), Type::INT4),
         ];
         let row = self.database.row(&self.records.renew, &params).await.map_err(Unavailable::from)?;
         let until = get::<Option<SystemTime>>(&row, 0).map_err(Unavailable::from)?;
@@ -90,10 +91,11 @@ impl IdempotencyStore for PostgresStore {
     }
 
     async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
-        let params: [Param<'_>; 3] = [
+        let params: [Param<'_>; 4] = [
             (&ticket.key.as_bytes().as_slice(), Type::BYTEA),
             (&ticket.fence.number(), Type::INT8),
             (&moment(now), Type::TIMESTAMPTZ),
+            (self.database.lock_timeout_ms(), Type::INT4),
         ];
         held(self.database.row(&self.records.release, &params).await)
     }
@@ -160,9 +162,9 @@ impl Statements {
             claim: format!(
                 "SELECT {RECORD}, claimed FROM {schema}.idempotency_claim($1, $2, $3, $4, $5, $6, $7)"
             ),
-            renew: format!("SELECT {schema}.idempotency_renew($1, $2, $3, $4, $5)"),
+            renew: format!("SELECT {schema}.idempotency_renew($1, $2, $3, $4, $5, $6)"),
             complete: format!("SELECT {schema}.idempotency_complete($1, $2, $3, $4, $5, $6, $7, $8)"),
-            release: format!("SELECT {schema}.idempotency_release($1, $2, $3)"),
+            release: format!("SELECT {schema}.idempotency_release($1, $2, $3, $4)"),
             delete_expired: format!("SELECT {schema}.idempotency_delete_expired($1, $2)"),
         }
     }

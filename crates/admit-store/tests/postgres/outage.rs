@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Decision, Now, TakeError};
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms};
+use admit::{BudgetStore, Decision, IdempotencyError, IdempotencyStore, Now, TakeError};
 use admit_store::postgres::{PostgresConfig, PostgresStore};
 use admit_testbed::{Postgres, Shutdown};
 use futures::FutureExt;
@@ -133,6 +134,35 @@ async fn a_locked_row_is_waited_for_no_longer_than_the_limit() {
     assert!(crate::chain(&error).contains("lock timeout"), "{}", crate::chain(&error));
     holder.rollback().await.unwrap();
     assert!(take(&store).await.unwrap().is_granted());
+}
+
+/// Renewals and releases had no bound of their own on a record that a service's transaction had locked.
+#[tokio::test]
+async fn a_locked_record_is_waited_for_no_longer_than_the_limit() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_millis(200);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (key, terms) = (RecordKey::new("tenant", "POST", "/", "k"), Terms::default());
+    let claimed = store.claim(&key, &Fingerprint::of(""), &terms, Now::Store).await.unwrap();
+    let Claim::Run(ticket) = claimed else { panic!("the key was free") };
+
+    let (mut client, connection) =
+        tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let service = client.transaction().await.unwrap();
+    let outcome = Outcome::Tombstone { status: 200 };
+    store.complete_in(&service, &ticket, &outcome, &terms, Now::Store).await.unwrap();
+    let renewed = store.renew(&ticket, &terms, Now::Store).await.map(|_| ());
+    for answer in [renewed, store.release(&ticket, Now::Store).await] {
+        let error = answer.unwrap_err();
+        assert!(matches!(error, IdempotencyError::Unavailable(_)), "{error:?}");
+        assert!(crate::chain(&error).contains("lock timeout"), "{}", crate::chain(&error));
+    }
+    service.rollback().await.unwrap();
+    store.renew(&ticket, &terms, Now::Store).await.unwrap();
+    store.release(&ticket, Now::Store).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

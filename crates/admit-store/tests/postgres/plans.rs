@@ -64,7 +64,7 @@ async fn every_statement_finds_its_rows_by_an_index() {
             &["idempotency_records_pkey"],
         ),
         (
-            "SELECT admit.idempotency_renew(sha256('9'), 9, NULL, 9, '2000-01-01')".to_owned(),
+            "SELECT admit.idempotency_renew(sha256('9'), 9, NULL, 9, '2000-01-01', 9)".to_owned(),
             &["idempotency_records_pkey"],
         ),
         (
@@ -73,7 +73,7 @@ async fn every_statement_finds_its_rows_by_an_index() {
             &["idempotency_records_pkey"],
         ),
         (
-            "SELECT admit.idempotency_release(sha256('11'), 11, '2000-01-01')".to_owned(),
+            "SELECT admit.idempotency_release(sha256('11'), 11, '2000-01-01', 9)".to_owned(),
             &["idempotency_records_pkey"],
         ),
         (

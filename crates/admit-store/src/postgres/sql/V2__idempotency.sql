@@ -115,7 +115,8 @@ $$;
 
 -- Extends the lease from now, and never makes it shorter than the ticket says. NULL: the ticket has no more say.
 CREATE FUNCTION {schema}.idempotency_renew(
-    the_key bytea, the_fence bigint, the_lease_until timestamptz, lease_micros bigint, at timestamptz
+    the_key bytea, the_fence bigint, the_lease_until timestamptz, lease_micros bigint, at timestamptz,
+    lock_timeout_ms integer
 ) RETURNS timestamptz
 LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
@@ -123,6 +124,7 @@ DECLARE
     decided_at timestamptz := COALESCE(at, clock_timestamp());
     renewed_until timestamptz;
 BEGIN
+    PERFORM set_config('lock_timeout', lock_timeout_ms::text, true);
     UPDATE {schema}.idempotency_records AS r
     SET lease_until = GREATEST({schema}.later(decided_at, lease_micros), the_lease_until)
     WHERE r.record_key = the_key AND r.fence = the_fence AND r.lease_until > decided_at
@@ -151,12 +153,15 @@ END
 $$;
 
 -- Frees the key. False: the ticket has no more say.
-CREATE FUNCTION {schema}.idempotency_release(the_key bytea, the_fence bigint, at timestamptz) RETURNS boolean
+CREATE FUNCTION {schema}.idempotency_release(
+    the_key bytea, the_fence bigint, at timestamptz, lock_timeout_ms integer
+) RETURNS boolean
 LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 DECLARE
     decided_at timestamptz := COALESCE(at, clock_timestamp());
 BEGIN
+    PERFORM set_config('lock_timeout', lock_timeout_ms::text, true);
     DELETE FROM {schema}.idempotency_records AS r
     WHERE r.record_key = the_key AND r.fence = the_fence AND r.lease_until > decided_at;
     RETURN FOUND;
