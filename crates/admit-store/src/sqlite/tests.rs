@@ -76,6 +76,40 @@ fn the_set_of_scopes_is_closed_and_grows_with_the_stores() {
     );
 }
 
+/// Endless tokens grant without end, and a row with a time that no store reads answers no take any more.
+#[test]
+fn no_row_holds_what_no_store_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admit.db");
+    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap();
+    let bucket = "INSERT INTO rate_budgets VALUES ('a', '00112233-4455-6677-8899-aabbccddeeff', 1, 0)";
+    let record =
+        "INSERT INTO idempotency_records VALUES (zeroblob(32), zeroblob(32), 1, 0, 0, NULL, NULL, NULL)";
+    let leadership = "INSERT INTO leaderships VALUES ('sweep', 'a', 1, 0)";
+    connection.execute_batch(&[bucket, record, leadership].join("; ")).unwrap();
+    for set in
+        ["tokens = 9e999", "tokens = -9e999", "tokens = -1", "tokens = 9e999 - 9e999", "tokens = 'many'"]
+    {
+        assert!(connection.execute(&format!("UPDATE rate_budgets SET {set}"), []).is_err(), "{set}");
+    }
+    for (table, column) in [
+        ("rate_budgets", "refilled_at"),
+        ("idempotency_records", "lease_until"),
+        ("idempotency_records", "expires_at"),
+        ("leaderships", "lease_until"),
+    ] {
+        let set = |micros: &str| connection.execute(&format!("UPDATE {table} SET {column} = {micros}"), []);
+        for micros in ["-1", "253402300800000000", "0.5", "'noon'"] {
+            assert!(set(micros).is_err(), "{table}.{column} = {micros}");
+        }
+        set("253402300799999999").unwrap();
+    }
+    for status in ["-1", "65536"] {
+        let set = format!("UPDATE idempotency_records SET lease_until = NULL, status = {status}");
+        assert!(connection.execute(&set, []).is_err(), "{status}");
+    }
+}
+
 #[test]
 fn many_may_open_a_new_file_at_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -9,9 +9,14 @@
 CREATE TABLE {schema}.rate_budgets (
     scope       text             NOT NULL,
     bucket_key  uuid             NOT NULL,
-    tokens      double precision NOT NULL CONSTRAINT rate_budgets_tokens_check CHECK (tokens >= 0),
+    tokens      double precision NOT NULL,
     refilled_at timestamptz      NOT NULL,
-    CONSTRAINT rate_budgets_pkey PRIMARY KEY (scope, bucket_key)
+    CONSTRAINT rate_budgets_pkey PRIMARY KEY (scope, bucket_key),
+    -- NaN is above every number here, infinity too.
+    CONSTRAINT rate_budgets_tokens_check CHECK (tokens >= 0 AND tokens < 'Infinity'),
+    -- What the stores read: the years 1970 to 9999.
+    CONSTRAINT rate_budgets_refilled_at_check
+        CHECK (refilled_at BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')
 ) WITH (
     -- A busy bucket leaves a dead row with every take; the default waits for a fifth of the table.
     autovacuum_vacuum_scale_factor = 0.02,

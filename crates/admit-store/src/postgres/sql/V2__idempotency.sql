@@ -17,7 +17,15 @@ CREATE TABLE {schema}.idempotency_records (
     body          bytea,
     CONSTRAINT idempotency_records_sizes_check CHECK (octet_length(record_key) = 32 AND octet_length(fingerprint) = 32),
     CONSTRAINT idempotency_records_state_check CHECK ((lease_until IS NULL) = (status IS NOT NULL)),
-    CONSTRAINT idempotency_records_headers_check CHECK (cardinality(header_names) = cardinality(header_values))
+    CONSTRAINT idempotency_records_status_check CHECK (status BETWEEN 0 AND 65535),
+    CONSTRAINT idempotency_records_response_check
+        CHECK (num_nonnulls(header_names, header_values, body) IN (0, 3) AND (status IS NOT NULL OR body IS NULL)),
+    CONSTRAINT idempotency_records_headers_check CHECK (cardinality(header_names) = cardinality(header_values)),
+    -- What the stores read: the years 1970 to 9999.
+    CONSTRAINT idempotency_records_times_check CHECK (
+        lease_until BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+        AND expires_at BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'
+    )
 );
 
 -- For the sweep: when the time of a record is over. GREATEST passes over NULL.

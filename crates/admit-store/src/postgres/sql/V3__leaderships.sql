@@ -5,7 +5,9 @@ CREATE TABLE {schema}.maintenance_leases (
     name        text        NOT NULL CONSTRAINT maintenance_leases_pkey PRIMARY KEY,
     holder      text        NOT NULL,
     fence       bigint      NOT NULL,
-    lease_until timestamptz NOT NULL
+    lease_until timestamptz NOT NULL,
+    CONSTRAINT maintenance_leases_lease_until_check
+        CHECK (lease_until BETWEEN '1970-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')
 );
 
 COMMENT ON TABLE {schema}.maintenance_leases IS 'Who does which maintenance, until when';

@@ -1,12 +1,12 @@
 -- One row a key that was claimed. While it runs it has a lease; once completed, a status. A status without a body is
--- a tombstone: the response was too large to keep. Times are microseconds since 1970 (UTC).
+-- a tombstone: the response was too large to keep. Times are microseconds since 1970 (UTC), to the year 9999.
 CREATE TABLE idempotency_records (
     record_key  BLOB    PRIMARY KEY NOT NULL CHECK (length(record_key) = 32),
     fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 32),
     fence       INTEGER NOT NULL,
-    lease_until INTEGER,
-    expires_at  INTEGER NOT NULL,
-    status      INTEGER,
+    lease_until INTEGER CHECK (lease_until BETWEEN 0 AND 253402300799999999),
+    expires_at  INTEGER NOT NULL CHECK (expires_at BETWEEN 0 AND 253402300799999999),
+    status      INTEGER CHECK (status BETWEEN 0 AND 65535),
     headers     BLOB,
     body        BLOB,
     CHECK ((lease_until IS NULL) <> (status IS NULL)),
