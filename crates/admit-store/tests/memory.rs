@@ -52,14 +52,44 @@ mod bounds {
     }
 
     #[tokio::test]
-    async fn a_bucket_is_not_dropped_while_the_slowest_budget_of_its_scope_would_notice() {
+    async fn a_bucket_is_not_dropped_while_a_budget_that_took_from_it_would_notice() {
+        let store = store(Limits { max_buckets: 1, ..Limits::default() });
+        assert!(grants(&store, &[charge(1, 100.0, "100/hour")], START).await);
+        assert!(grants(&store, &[charge(1, 10.0, "10/second")], after(1.0)).await);
+        // Under the budget of its last take it is full a second later; under the other it is not for an hour.
+        let new = [charge(2, 1.0, "10/second")];
+        assert!(store.take(&new, Now::At(after(3_600.0))).await.is_err());
+        assert!(!grants(&store, &[charge(1, 100.0, "100/hour")], after(3_600.0)).await, "nothing was minted");
+        assert!(grants(&store, &new, after(3_602.0)).await);
+    }
+
+    /// One take by a slow budget kept every bucket of its scope from being dropped, for as long as the process lived.
+    #[tokio::test]
+    async fn one_slow_budget_keeps_no_bucket_but_its_own() {
+        let store = store(Limits { max_buckets: 100, ..Limits::default() });
+        assert!(grants(&store, &[charge(0, 100.0, "100/hour")], START).await);
+        for key in 1..10_000 {
+            let now = after(key as f64 * 0.1);
+            assert!(grants(&store, &[charge(key, 5.0, "10/second")], now).await, "{key}");
+        }
+        assert!(store.bucket_count() <= 100);
+        assert!(!grants(&store, &[charge(0, 1.0, "100/hour")], START).await, "its own is there");
+    }
+
+    /// A bucket that was dropped was full under every budget that it knew. A larger burst that comes later is minted, as
+    /// it is for a key that was never seen; where the bucket is still there, it is room to refill.
+    #[tokio::test]
+    async fn a_burst_raised_after_a_drop_is_minted_and_before_it_filled() {
         let store = store(Limits { max_buckets: 2, ..Limits::default() });
-        assert!(grants(&store, &[charge(1, 10.0, "10/second")], START).await);
-        assert!(grants(&store, &[charge(2, 1.0, "100/hour")], START).await);
-        // Under its own budget the first is full after a second; under the other's it is not for an hour.
-        let new = [charge(3, 1.0, "10/second")];
-        assert!(store.take(&new, Now::At(after(2.0))).await.is_err());
-        assert!(grants(&store, &new, after(3_600.0)).await);
+        assert!(grants(&store, &[charge(1, 1.0, "10/second")], START).await);
+        assert!(grants(&store, &[charge(2, 10.0, "10/second burst 40")], START).await);
+        assert!(grants(&store, &[charge(3, 1.0, "10/second")], after(0.5)).await, "drops the first");
+        assert!(grants(&store, &[charge(2, 35.0, "10/second burst 80")], after(0.5)).await);
+        assert!(!grants(&store, &[charge(2, 1.0, "10/second burst 80")], after(0.5)).await);
+        assert!(
+            grants(&store, &[charge(1, 80.0, "10/second burst 80")], after(1.0)).await,
+            "drops the third"
+        );
     }
 
     #[tokio::test]

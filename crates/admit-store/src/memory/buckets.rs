@@ -1,80 +1,92 @@
 //! Buckets in the memory of one process.
+//!
+//! # When a bucket is dropped
+//!
+//! A bucket makes room for another once it is full under every budget that took from it. The next take by one of those
+//! budgets would mint what the bucket holds, so that none of them is ever granted more than its burst and its rate.
+//!
+//! A budget that the bucket has not met may have a larger burst. Where the bucket was dropped, its next take mints that
+//! burst, as for a key that was never seen; where it is still there, the larger burst is room to refill. Raising a burst
+//! may so give once what it was raised by, and no more: from then on the bucket knows this budget too.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use admit::{Bucket, Budget, Decision, Key, Line, Rules, Scope, Take, Timestamp, Unavailable};
 
-use admit::{Bucket, Budget, Burst, Decision, Key, Line, Rate, Rules, Scope, Take, Timestamp, Unavailable};
-
-use super::Full;
 use super::table::Table;
+use super::{Full, unavailable};
 
 /// A bucket's place: the scope by its position in the store's set.
 pub(super) type Place = (u16, Key);
 
 pub(super) struct Buckets {
-    table: Table<Place, Bucket>,
-    slowest: Vec<Slowest>,
+    table: Table<Place, Kept>,
     max: usize,
 }
 
+struct Kept {
+    bucket: Bucket,
+    /// The smallest rate and the largest burst that took from it: a bucket that is full under both is full under each
+    /// budget that did.
+    slowest: Budget,
+}
+
+/// A line of a take that was prepared by the rules of another store.
+#[derive(Debug, thiserror::Error)]
+#[error("scope {0} is not one of this store's")]
+struct UnknownScope(Scope);
+
 impl Buckets {
-    pub(super) fn new(max: usize, rules: &Rules) -> Self {
-        let slowest = rules.scopes.iter().map(|_| Slowest::default()).collect();
-        Self { table: Table::new(max), slowest, max }
+    pub(super) fn new(max: usize) -> Self {
+        Self { table: Table::new(max), max }
     }
 
     pub(super) fn take(&self, rules: &Rules, take: &Take, now: Timestamp) -> Result<Decision, Unavailable> {
-        let places = places(rules, take.lines());
-        for (place, line) in places.iter().zip(take.lines()) {
-            self.slowest[usize::from(place.0)].note(line.budget);
-        }
+        let places = places(rules, take.lines())?;
         if let Some(decision) = self.try_take(&places, take, now) {
             return Ok(decision);
         }
-        self.table.evict(|place, bucket| self.is_spare(rules, place, bucket, now));
-        self.try_take(&places, take, now)
-            .ok_or_else(|| Unavailable::new("memory", Full { what: "buckets", max: self.max }))
+        self.table.evict(|_, kept| kept.is_spare(rules, now));
+        self.try_take(&places, take, now).ok_or_else(|| unavailable(Full { what: "buckets", max: self.max }))
     }
 
     /// Nothing if a bucket is to be minted and there is no room.
     fn try_take(&self, places: &[Place], take: &Take, now: Timestamp) -> Option<Decision> {
         let mut locked = self.table.lock(places);
-        let found: Vec<Option<Bucket>> = (0..places.len()).map(|i| locked.get(i).copied()).collect();
+        let found: Vec<Option<Bucket>> =
+            (0..places.len()).map(|i| locked.get(i).map(|kept| kept.bucket)).collect();
         let (decision, debited) = take.decide(now, &found);
         if let Some(debited) = debited {
             if !locked.reserve() {
                 return None;
             }
-            for (i, bucket) in debited.into_iter().enumerate() {
-                locked.put(i, bucket);
+            for (i, (bucket, line)) in debited.into_iter().zip(take.lines()).enumerate() {
+                let slowest = locked.get(i).map_or(line.budget, |kept| slower(kept.slowest, line.budget));
+                locked.put(i, Kept { bucket, slowest });
             }
         }
         Some(decision)
     }
 
-    /// Whether the next take would mint what this bucket holds.
-    fn is_spare(&self, rules: &Rules, place: &Place, bucket: &Bucket, now: Timestamp) -> bool {
-        self.slowest[usize::from(place.0)].fills(bucket, now) || is_idle(rules, bucket, now)
-    }
-
-    pub(super) fn peek(&self, rules: &Rules, take: &Take, now: Timestamp) -> Decision {
-        let places = places(rules, take.lines());
+    pub(super) fn peek(&self, rules: &Rules, take: &Take, now: Timestamp) -> Result<Decision, Unavailable> {
+        let places = places(rules, take.lines())?;
         let locked = self.table.lock(&places);
-        let found: Vec<Option<Bucket>> = (0..places.len()).map(|i| locked.get(i).copied()).collect();
-        take.peek(now, &found)
+        let found: Vec<Option<Bucket>> =
+            (0..places.len()).map(|i| locked.get(i).map(|kept| kept.bucket)).collect();
+        Ok(take.peek(now, &found))
     }
 
-    pub(super) fn refund(&self, rules: &Rules, take: &Take) {
-        let places = places(rules, take.lines());
+    pub(super) fn refund(&self, rules: &Rules, take: &Take) -> Result<(), Unavailable> {
+        let places = places(rules, take.lines())?;
         let mut locked = self.table.lock(&places);
         for (i, line) in take.lines().iter().enumerate() {
-            if let Some(bucket) = locked.get(i).copied() {
-                locked.put(i, bucket.refund(line.cost, line.budget));
+            if let Some(kept) = locked.get_mut(i) {
+                kept.bucket = kept.bucket.refund(line.cost, line.budget);
             }
         }
+        Ok(())
     }
 
     pub(super) fn delete_idle(&self, rules: &Rules, now: Timestamp) -> u64 {
-        self.table.retain(|_, bucket| !is_idle(rules, bucket, now))
+        self.table.retain(|_, kept| !kept.is_idle(rules, now))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -82,55 +94,42 @@ impl Buckets {
     }
 
     #[cfg(feature = "conformance")]
-    pub(super) fn bucket(&self, rules: &Rules, scope: &Scope, key: Key) -> Option<Bucket> {
-        let place = [(scope_number(rules, scope), key)];
-        self.table.lock(&place).get(0).copied()
+    pub(super) fn bucket(
+        &self,
+        rules: &Rules,
+        scope: &Scope,
+        key: Key,
+    ) -> Result<Option<Bucket>, Unavailable> {
+        let place = [place(rules, scope, key)?];
+        Ok(self.table.lock(&place).get(0).map(|kept| kept.bucket))
     }
 }
 
-/// Idle for longer than the retention, so full under every budget that a take may bring.
-fn is_idle(rules: &Rules, bucket: &Bucket, now: Timestamp) -> bool {
-    now.since(bucket.refilled_at) > rules.retention.duration()
-}
+impl Kept {
+    /// Whether the next take would mint what this bucket holds.
+    fn is_spare(&self, rules: &Rules, now: Timestamp) -> bool {
+        self.bucket.level(self.slowest, now) >= self.slowest.burst().tokens() || self.is_idle(rules, now)
+    }
 
-fn places(rules: &Rules, lines: &[Line]) -> Vec<Place> {
-    lines.iter().map(|line| (scope_number(rules, &line.scope), line.key)).collect()
-}
-
-/// A scope that was checked is in the set, whose size fits.
-fn scope_number(rules: &Rules, scope: &Scope) -> u16 {
-    rules.scopes.iter().as_slice().binary_search(scope).map_or(0, |i| i as u16)
-}
-
-/// The smallest rate and the largest burst that takes of one scope brought: a bucket that is full under both is full
-/// under each of those budgets. As bit patterns, which order positive numbers as the numbers themselves.
-struct Slowest {
-    rate: AtomicU64,
-    burst: AtomicU64,
-}
-
-impl Default for Slowest {
-    fn default() -> Self {
-        Self { rate: AtomicU64::new(u64::MAX), burst: AtomicU64::new(0) }
+    /// Idle for longer than the retention, so full under every budget that a take may bring.
+    fn is_idle(&self, rules: &Rules, now: Timestamp) -> bool {
+        now.since(self.bucket.refilled_at) > rules.retention.duration()
     }
 }
 
-impl Slowest {
-    fn note(&self, budget: Budget) {
-        let (rate, burst) = (budget.rate().tokens_per_second().to_bits(), budget.burst().tokens().to_bits());
-        if rate < self.rate.load(Ordering::Relaxed) {
-            self.rate.fetch_min(rate, Ordering::Relaxed);
-        }
-        if burst > self.burst.load(Ordering::Relaxed) {
-            self.burst.fetch_max(burst, Ordering::Relaxed);
-        }
-    }
+/// Fills no sooner than either, and holds no less.
+fn slower(one: Budget, other: Budget) -> Budget {
+    let rate = if other.rate() < one.rate() { other.rate() } else { one.rate() };
+    let burst = if other.burst() > one.burst() { other.burst() } else { one.burst() };
+    Budget::new(rate, burst)
+}
 
-    /// Whether `bucket` is full at `now` under the slowest filling seen.
-    fn fills(&self, bucket: &Bucket, now: Timestamp) -> bool {
-        let rate = Rate::per_second(f64::from_bits(self.rate.load(Ordering::Relaxed)));
-        let burst = Burst::new(f64::from_bits(self.burst.load(Ordering::Relaxed)));
-        let (Ok(rate), Ok(burst)) = (rate, burst) else { return false }; // No take came yet.
-        bucket.level(Budget::new(rate, burst), now) >= burst.tokens()
-    }
+fn places(rules: &Rules, lines: &[Line]) -> Result<Vec<Place>, Unavailable> {
+    lines.iter().map(|line| place(rules, &line.scope, line.key)).collect()
+}
+
+fn place(rules: &Rules, scope: &Scope, key: Key) -> Result<Place, Unavailable> {
+    let position = rules.scopes.iter().as_slice().binary_search(scope).ok();
+    let position = position.and_then(|position| u16::try_from(position).ok()); // Of Scopes::MAX.
+    Ok((position.ok_or_else(|| unavailable(UnknownScope(scope.clone())))?, key))
 }

@@ -1,8 +1,9 @@
 //! Buckets and records in the memory of one process: the reference store, and the fastest.
 //!
 //! It forgets everything when the process ends, so a restart grants every bucket's burst anew. It is bounded: a bucket is
-//! dropped for another only when the next take would mint what it holds, and where none is, a key that has no bucket yet
-//! is *unavailable*, never unlimited.
+//! dropped for another only once it is full under every budget that took from it, so that the next take mints what it
+//! held (a burst that is raised after that is minted whole). Where none can be dropped, a key that has no bucket yet is
+//! *unavailable*, never unlimited.
 
 mod buckets;
 mod records;
@@ -29,7 +30,7 @@ const MAX_LEADERSHIPS: usize = 1_000;
 /// What a [`MemoryStore`] may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most buckets. Default 1,000,000, some 80 MB.
+    /// The most buckets. Default 1,000,000, some 120 MB.
     pub max_buckets: usize,
     /// The most idempotency records. Default 100,000.
     pub max_records: usize,
@@ -64,6 +65,10 @@ struct Full {
     max: usize,
 }
 
+fn unavailable(cause: impl std::error::Error + Send + Sync + 'static) -> Unavailable {
+    Unavailable::new("memory", cause)
+}
+
 impl MemoryStore {
     /// An empty store with the default [`Limits`], on a [`MonotonicClock`].
     pub fn new(rules: Rules) -> Self {
@@ -73,7 +78,7 @@ impl MemoryStore {
     /// An empty store that reads `clock` where a caller passes [`Now::Store`].
     pub fn with(rules: Rules, limits: Limits, clock: impl Clock + 'static) -> Self {
         Self(Arc::new(Inner {
-            buckets: Buckets::new(limits.max_buckets, &rules),
+            buckets: Buckets::new(limits.max_buckets),
             records: Records::new(limits.max_records, limits.max_record_bytes),
             leaderships: Mutex::new(HashMap::new()),
             clock: Box::new(clock),
@@ -115,14 +120,13 @@ impl BudgetStore for MemoryStore {
     async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
         match self.0.rules.prepare(charges)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => Ok(self.0.buckets.peek(&self.0.rules, &take, self.at(now))),
+            Prepared::Ask(take) => Ok(self.0.buckets.peek(&self.0.rules, &take, self.at(now))?),
         }
     }
 
     async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
         let take = self.0.rules.prepare_refund(charges)?;
-        self.0.buckets.refund(&self.0.rules, &take);
-        Ok(())
+        Ok(self.0.buckets.refund(&self.0.rules, &take)?)
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
@@ -189,7 +193,7 @@ impl Leader for MemoryStore {
         let now = self.at(now);
         let mut held = self.0.leaderships.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.contains_key(name) && held.len() >= MAX_LEADERSHIPS {
-            return Err(Unavailable::new("memory", Full { what: "leaderships", max: MAX_LEADERSHIPS }));
+            return Err(unavailable(Full { what: "leaderships", max: MAX_LEADERSHIPS }));
         }
         let granted = Held::lead(held.get(name), holder, lease, now);
         Ok(granted.map(|granted| {
@@ -202,8 +206,9 @@ impl Leader for MemoryStore {
 
 #[cfg(feature = "conformance")]
 impl crate::conformance::Inspect for MemoryStore {
+    #[allow(clippy::expect_used)] // For tests.
     async fn bucket(&self, scope: &admit::Scope, key: &admit::Key) -> Option<admit::Bucket> {
-        self.0.buckets.bucket(&self.0.rules, scope, *key)
+        self.0.buckets.bucket(&self.0.rules, scope, *key).expect("the scope is known")
     }
 
     async fn record(&self, key: &RecordKey) -> Option<admit::idempotency::Record> {

@@ -34,8 +34,16 @@ struct Shard<K, V> {
 pub(super) struct Locked<'a, K, V> {
     table: &'a Table<K, V>,
     keys: &'a [K],
-    guards: Vec<(usize, MutexGuard<'a, Shard<K, V>>)>,
-    hashes: Vec<u64>,
+    guards: Vec<MutexGuard<'a, Shard<K, V>>>,
+    /// Where each key is.
+    spots: Vec<Spot>,
+}
+
+#[derive(Clone, Copy)]
+struct Spot {
+    hash: u64,
+    /// The position of its shard among the guards.
+    guard: usize,
 }
 
 impl<K: Copy + Eq + Hash, V> Table<K, V> {
@@ -56,8 +64,11 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         let mut shards: Vec<usize> = hashes.iter().map(|&hash| shard_of(hash)).collect();
         shards.sort_unstable();
         shards.dedup();
-        let guards = shards.into_iter().map(|shard| (shard, lock(&self.shards[shard]))).collect();
-        Locked { table: self, keys, guards, hashes }
+        // As the shards are in order and each key's is among them, those before it are as many as its position.
+        let guard_of = |hash| shards.partition_point(|&shard| shard < shard_of(hash));
+        let spots = hashes.iter().map(|&hash| Spot { hash, guard: guard_of(hash) }).collect();
+        let guards = shards.iter().map(|&shard| lock(&self.shards[shard])).collect();
+        Locked { table: self, keys, guards, spots }
     }
 
     /// Makes room, if it can, by dropping entries that `is_spare` says are not needed. Bounded work: successive calls go
@@ -135,15 +146,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<K: Copy + Eq + Hash, V> Locked<'_, K, V> {
-    fn shard(&self, i: usize) -> usize {
-        // Every key's shard is among the guards.
-        self.guards.binary_search_by_key(&shard_of(self.hashes[i]), |guard| guard.0).unwrap_or(0)
-    }
-
     /// The value of the `i`th key.
     pub(super) fn get(&self, i: usize) -> Option<&V> {
-        let shard = &self.guards[self.shard(i)].1;
-        shard.entries.find(self.hashes[i], |(key, _)| *key == self.keys[i]).map(|(_, value)| value)
+        let Spot { hash, guard } = self.spots[i];
+        self.guards[guard].entries.find(hash, |(key, _)| *key == self.keys[i]).map(|(_, value)| value)
+    }
+
+    /// The value of the `i`th key, to be changed.
+    pub(super) fn get_mut(&mut self, i: usize) -> Option<&mut V> {
+        let (Spot { hash, guard }, wanted) = (self.spots[i], self.keys[i]);
+        self.guards[guard].entries.find_mut(hash, |(key, _)| *key == wanted).map(|(_, value)| value)
     }
 
     /// Books room for those keys that have no value. If it tells `false`, nothing was booked and nothing may be put.
@@ -155,9 +167,9 @@ impl<K: Copy + Eq + Hash, V> Locked<'_, K, V> {
 
     /// Sets the value of the `i`th key, for which room was booked, and returns the one before.
     pub(super) fn put(&mut self, i: usize, value: V) -> Option<V> {
-        let (shard, hash, wanted) = (self.shard(i), self.hashes[i], self.keys[i]);
+        let (Spot { hash, guard }, wanted) = (self.spots[i], self.keys[i]);
         let hasher = &self.table.hasher;
-        let entries = &mut self.guards[shard].1.entries;
+        let entries = &mut self.guards[guard].entries;
         match entries.entry(hash, |(key, _)| *key == wanted, |(key, _)| hasher.hash_one(key)) {
             hashbrown::hash_table::Entry::Occupied(mut entry) => {
                 Some(std::mem::replace(&mut entry.get_mut().1, value))
@@ -171,9 +183,8 @@ impl<K: Copy + Eq + Hash, V> Locked<'_, K, V> {
 
     /// Drops the `i`th key, and returns its value.
     pub(super) fn remove(&mut self, i: usize) -> Option<V> {
-        let (shard, wanted) = (self.shard(i), self.keys[i]);
-        let entry =
-            self.guards[shard].1.entries.find_entry(self.hashes[i], |(key, _)| *key == wanted).ok()?;
+        let (Spot { hash, guard }, wanted) = (self.spots[i], self.keys[i]);
+        let entry = self.guards[guard].entries.find_entry(hash, |(key, _)| *key == wanted).ok()?;
         self.table.count.fetch_sub(1, Ordering::Relaxed);
         Some(entry.remove().0.1)
     }
