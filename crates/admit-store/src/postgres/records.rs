@@ -113,7 +113,7 @@ impl PostgresStore {
     /// The transaction may be of any isolation, and of any connection to the database that holds the store's schema. The
     /// record is locked until it ends. Above `read committed` it fails with a serialization failure if the lease was
     /// renewed after the transaction's first statement, so keep such a transaction shorter than a third of the lease, or
-    /// repeat it.
+    /// repeat it; and it must begin after the claim, or it does not see the record, and the ticket is lost to it.
     ///
     /// # Errors
     /// [`IdempotencyError::TicketLost`] if the lease had lapsed: roll back, as another run may have the key.

@@ -1,7 +1,5 @@
 //! The plans of the statements inside the functions: by index, whatever the size of the tables.
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms};
-use admit::{IdempotencyStore, Now};
 use admit_testbed::Postgres;
 
 use crate::store;
@@ -110,38 +108,3 @@ const ROWS_WITHOUT_ANALYZE: &str = "
     INSERT INTO admit.rate_budgets
     SELECT 'ingest_node', md5(i::text)::uuid, 1, now() FROM generate_series(10, 20000) AS i;
 ";
-
-#[tokio::test]
-async fn completion_commits_with_the_services_own_rows_or_not_at_all() {
-    let postgres = Postgres::fast().unwrap();
-    let store = store(&postgres.url()).await;
-    postgres.psql("CREATE TABLE orders (id int)").unwrap();
-    let (mut client, connection) =
-        tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let key = RecordKey::new("tenant", "POST", "/orders", "order-7");
-    let (payload, terms) = (Fingerprint::of("{}"), Terms::default());
-    let outcome = Outcome::Response(Response { status: 201, headers: vec![], body: b"7".to_vec() });
-    let Claim::Run(ticket) = store.claim(&key, &payload, &terms, Now::Store).await.unwrap() else { panic!() };
-    for commit in [false, true] {
-        for isolation in ["READ COMMITTED", "SERIALIZABLE"] {
-            let transaction = client.transaction().await.unwrap();
-            let sql = format!("SET TRANSACTION ISOLATION LEVEL {isolation}; INSERT INTO orders VALUES (7)");
-            transaction.batch_execute(&sql).await.unwrap();
-            store.complete_in(&transaction, &ticket, &outcome, &terms, Now::Store).await.unwrap();
-            if commit {
-                transaction.commit().await.unwrap();
-                break;
-            }
-            drop(transaction); // Rolls back.
-            let claim = store.claim(&key, &payload, &terms, Now::Store).await.unwrap();
-            assert!(matches!(claim, Claim::InFlight { .. }), "{claim:?}");
-            assert_eq!(postgres.psql("SELECT count(*) FROM orders").unwrap(), "0");
-        }
-    }
-    assert_eq!(store.claim(&key, &payload, &terms, Now::Store).await.unwrap(), Claim::Done(outcome.clone()));
-    assert_eq!(postgres.psql("SELECT count(*) FROM orders").unwrap(), "1");
-    let transaction = client.transaction().await.unwrap();
-    let again = store.complete_in(&transaction, &ticket, &outcome, &terms, Now::Store).await;
-    assert!(matches!(again, Err(admit::IdempotencyError::TicketLost)));
-}
