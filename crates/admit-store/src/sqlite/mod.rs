@@ -4,6 +4,9 @@
 //! completed keys. Several processes may share a file; together they stay exact. The file must be on a local disk, and
 //! is made readable for its owner alone.
 //!
+//! A file that is deleted or replaced while it is in use makes the store unavailable, until it is put back or the process
+//! starts again. Before a backup is put in its place, stop what uses it, and delete its log (`-wal`) if one is left.
+//!
 //! An operator reads it with `sqlite3`:
 //!
 //! ```sql
@@ -35,6 +38,7 @@
 mod buckets;
 mod headers;
 mod leaderships;
+mod named_file;
 mod open;
 mod records;
 mod writer;
@@ -49,6 +53,7 @@ use admit::{
     BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules,
     SystemClock, TakeError, Timestamp, Unavailable,
 };
+use named_file::NamedFiles;
 pub use open::OpenError;
 /// For [`SqliteStore::complete_in`].
 pub use rusqlite;
@@ -82,6 +87,7 @@ impl Default for Settings {
 pub struct SqliteStore {
     rules: Arc<Rules>,
     clock: Arc<dyn Clock>,
+    files: Arc<NamedFiles>,
     writer: Writer,
 }
 
@@ -112,9 +118,10 @@ impl SqliteStore {
         let thread =
             std::thread::Builder::new().name("admit-sqlite".into()).spawn(move || {
                 match open::open(&thread_path, &scopes, settings.busy_timeout) {
-                    Ok(connection) => {
-                        if opened.send(Ok(())).is_ok() {
-                            run(connection);
+                    Ok((connection, files)) => {
+                        let files = Arc::new(files);
+                        if opened.send(Ok(files.clone())).is_ok() {
+                            run(connection, move || files.check());
                         }
                     }
                     Err(error) => drop(opened.send(Err(error))),
@@ -122,8 +129,8 @@ impl SqliteStore {
             });
         let failed = |source| OpenError::Thread { path, source };
         thread.map_err(failed.clone())?;
-        answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
-        Ok(Self { rules: Arc::new(rules), clock: Arc::new(clock), writer })
+        let files = answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
+        Ok(Self { rules: Arc::new(rules), clock: Arc::new(clock), files, writer })
     }
 
     /// Completes a record as [`IdempotencyStore::complete`] does, inside a transaction of the caller's on the same file,
@@ -142,6 +149,7 @@ impl SqliteStore {
         terms: &Terms,
         now: Now,
     ) -> Result<(), IdempotencyError> {
+        self.files.check().map_err(writer::unavailable)?;
         records::complete_in(transaction, ticket, outcome, terms, now.or_by(&*self.clock))
     }
 

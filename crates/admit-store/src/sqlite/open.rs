@@ -9,6 +9,8 @@ use std::time::Duration;
 use admit::Scopes;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::named_file::NamedFiles;
+
 /// The statements that a store keeps prepared, with some to spare.
 const PREPARED: usize = 32;
 
@@ -72,6 +74,14 @@ pub enum OpenError {
         /// The version of this program.
         known: u32,
     },
+    /// The file or its log was gone again before it could be used.
+    #[error("{path} or its log was deleted while it was opened")]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The thread for the connection could not be started.
     #[error("cannot start the thread that writes to {path}")]
     Thread {
@@ -83,7 +93,11 @@ pub enum OpenError {
 }
 
 /// A connection to the file, which is made if there is none, with the schema of this version and `scopes` in it.
-pub(super) fn open(path: &Path, scopes: &Scopes, busy_timeout: Duration) -> Result<Connection, OpenError> {
+pub(super) fn open(
+    path: &Path,
+    scopes: &Scopes,
+    busy_timeout: Duration,
+) -> Result<(Connection, NamedFiles), OpenError> {
     create(path)?;
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -100,7 +114,9 @@ pub(super) fn open(path: &Path, scopes: &Scopes, busy_timeout: Duration) -> Resu
     if found > VERSION {
         return Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION });
     }
-    Ok(connection)
+    let files = NamedFiles::of(&connection, path)
+        .map_err(|source| OpenError::Gone { path: path.to_owned(), source })?;
+    Ok((connection, files))
 }
 
 /// Makes the file, for its owner alone; SQLite gives its logs the same rights. A file that is there keeps its rights.

@@ -26,7 +26,7 @@ fn plan(connection: &Connection, sql: &str) -> String {
 fn every_statement_goes_by_an_index() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admit.db");
-    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap();
+    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap().0;
     for (sql, expected) in [
         (buckets::READ, "SEARCH rate_budgets USING PRIMARY KEY (scope=? AND bucket_key=?)"),
         (
@@ -54,7 +54,7 @@ fn every_statement_goes_by_an_index() {
 fn a_commit_is_on_the_disk_before_it_is_answered() {
     let directory = tempfile::tempdir().unwrap();
     let connection =
-        open::open(&directory.path().join("admit.db"), &rules(&["a"]).scopes, Duration::ZERO).unwrap();
+        open::open(&directory.path().join("admit.db"), &rules(&["a"]).scopes, Duration::ZERO).unwrap().0;
     let pragma =
         |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(pragma("synchronous"), 2, "FULL");
@@ -66,9 +66,9 @@ fn the_set_of_scopes_is_closed_and_grows_with_the_stores() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admit.db");
     let insert = "INSERT INTO rate_budgets VALUES ('b', '00112233-4455-6677-8899-aabbccddeeff', 1, 0)";
-    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap();
+    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap().0;
     assert!(connection.execute(insert, []).is_err(), "a scope that no store was built with");
-    let wider = open::open(&path, &rules(&["b"]).scopes, Duration::ZERO).unwrap();
+    let wider = open::open(&path, &rules(&["b"]).scopes, Duration::ZERO).unwrap().0;
     assert_eq!(wider.execute(insert, []), Ok(1));
     assert!(
         connection.execute("UPDATE rate_budgets SET tokens = -0.5", []).is_err(),
@@ -81,7 +81,7 @@ fn the_set_of_scopes_is_closed_and_grows_with_the_stores() {
 fn no_row_holds_what_no_store_writes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admit.db");
-    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap();
+    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap().0;
     let bucket = "INSERT INTO rate_budgets VALUES ('a', '00112233-4455-6677-8899-aabbccddeeff', 1, 0)";
     let record =
         "INSERT INTO idempotency_records VALUES (zeroblob(32), zeroblob(32), 1, 0, 0, NULL, NULL, NULL)";

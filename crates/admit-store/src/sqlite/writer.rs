@@ -4,6 +4,7 @@
 //! the order in which they arrived, so that one flush pays for many. An operation is answered only once its transaction
 //! is committed. One that finds nothing to write costs no flush.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use admit::Unavailable;
@@ -20,6 +21,11 @@ pub(super) enum Failure {
     Sql(#[from] rusqlite::Error),
     #[error("the row holds {0}, which no store writes")]
     Corrupt(&'static str),
+    #[error(
+        "{0} was deleted or replaced while it was in use, and what is written would be lost; put it back, or restart to \
+         begin with what is there"
+    )]
+    Replaced(PathBuf),
     #[error("the queue of {0} operations is full")]
     QueueFull(usize),
     #[error("the thread that owns the connection has ended")]
@@ -67,10 +73,14 @@ where
 }
 
 impl Writer {
-    /// A queue of `capacity` operations, and what empties it: to be run on a thread of its own.
-    pub(super) fn new(capacity: usize) -> (Self, impl FnOnce(Connection) + Send + 'static) {
+    /// A queue of `capacity` operations, and what empties it: to be run on a thread of its own, with a check that the
+    /// connection's file is still there.
+    pub(super) fn new<C>(capacity: usize) -> (Self, impl FnOnce(Connection, C) + Send + 'static)
+    where
+        C: Fn() -> Result<(), Failure> + 'static,
+    {
         let (queue, mut waiting) = mpsc::channel::<Box<dyn Job>>(capacity);
-        let run = move |mut connection: Connection| {
+        let run = move |mut connection: Connection, check: C| {
             while let Some(first) = waiting.blocking_recv() {
                 let mut batch = vec![first];
                 while batch.len() < MAX_BATCH
@@ -79,7 +89,10 @@ impl Writer {
                     batch.push(next);
                 }
                 batch.retain(|job| job.is_wanted());
-                commit(&mut connection, batch);
+                commit(&mut connection, &check, batch);
+            }
+            if check().is_err() {
+                empty_log(&connection);
             }
         };
         (Self { queue }, run)
@@ -109,15 +122,17 @@ pub(super) fn unavailable(failure: Failure) -> Unavailable {
     Unavailable::new(super::NAME, failure)
 }
 
-fn commit(connection: &mut Connection, mut batch: Vec<Box<dyn Job>>) {
+type Check<'a> = &'a dyn Fn() -> Result<(), Failure>;
+
+fn commit(connection: &mut Connection, check: Check<'_>, mut batch: Vec<Box<dyn Job>>) {
     if batch.is_empty() {
         return;
     }
-    match attempt(connection, &mut batch) {
+    match attempt(connection, check, &mut batch) {
         Ok(()) => batch.into_iter().for_each(|job| job.answer(Ok(()))),
         Err(Trouble::Operation(_)) if batch.len() > 1 => {
             // One operation must not take the others down with it.
-            batch.into_iter().for_each(|job| commit(connection, vec![job]));
+            batch.into_iter().for_each(|job| commit(connection, check, vec![job]));
         }
         Err(Trouble::Operation(failure) | Trouble::Transaction(failure)) => {
             let failure = Arc::new(failure);
@@ -129,18 +144,33 @@ fn commit(connection: &mut Connection, mut batch: Vec<Box<dyn Job>>) {
 enum Trouble {
     /// One operation failed; nothing was written.
     Operation(Failure),
-    /// The transaction could not begin or commit.
+    /// The transaction could not begin or commit, or was committed to a file that is gone.
     Transaction(Failure),
 }
 
-fn attempt(connection: &mut Connection, batch: &mut [Box<dyn Job>]) -> Result<(), Trouble> {
+fn attempt(connection: &mut Connection, check: Check<'_>, batch: &mut [Box<dyn Job>]) -> Result<(), Trouble> {
     let sql = |error: rusqlite::Error| Trouble::Transaction(error.into());
     // Immediate, so that no other process writes between what is read here and what is written.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sql)?;
     for job in batch {
         job.run(&transaction).map_err(Trouble::Operation)?; // Dropping the transaction rolls it back.
     }
-    transaction.commit().map_err(sql)
+    transaction.commit().map_err(sql)?;
+    check().map_err(|lost| {
+        empty_log(connection);
+        Trouble::Transaction(lost)
+    })
+}
+
+/// Brings what the log holds into the file, wherever that is now, and leaves an empty log: SQLite would take a log that is
+/// left over for that of the file which was put in the place of this one.
+fn empty_log(connection: &Connection) {
+    if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the log of a file that is gone was not emptied"
+        );
+    }
 }
 
 #[cfg(test)]
@@ -161,7 +191,7 @@ mod tests {
         };
         // All three are queued before the thread starts, so they share a transaction.
         let (good, bad, other) = (insert(1, 2), insert(3, 99), insert(4, 5));
-        let thread = async { std::thread::spawn(move || run(connection)) };
+        let thread = async { std::thread::spawn(move || run(connection, || Ok(()))) };
         let (good, bad, other, _) = tokio::join!(biased; good, bad, other, thread);
         assert!(good.is_ok() && bad.is_err() && other.is_ok());
         let all = writer.run(|connection| {
@@ -174,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_is_unavailable() {
-        let (writer, _run) = Writer::new(1);
+        let (writer, _run) = Writer::new::<fn() -> Result<(), Failure>>(1);
         let waiting = writer.run(|_| Ok(()));
         let refused = async { writer.run(|_| Ok(())).await.unwrap_err() };
         let error =
