@@ -4,6 +4,7 @@
 
 mod completion;
 mod encryption;
+mod fences;
 mod law;
 mod migrations;
 mod outage;

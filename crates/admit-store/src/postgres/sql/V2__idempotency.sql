@@ -83,16 +83,20 @@ BEGIN
         IF NOT FOUND THEN
             INSERT INTO {schema}.idempotency_records AS r (record_key, fingerprint, fence, lease_until, expires_at)
             VALUES (
-                the_key, the_fingerprint, nextval('{schema}.idempotency_fence'),
+                the_key, the_fingerprint, 0,
                 {schema}.later(decided_at, lease_micros), {schema}.later(decided_at, ttl_micros)
             )
-            ON CONFLICT (record_key) DO NOTHING
-            RETURNING * INTO record;
-            claimed := FOUND;
-            IF claimed THEN
-                RETURN;
+            ON CONFLICT (record_key) DO NOTHING;
+            IF NOT FOUND THEN
+                CONTINUE; -- Another claim was first.
             END IF;
-            CONTINUE; -- Another claim was first.
+            -- Drawn once the key is ours: the INSERT may have waited while another claim drew a larger one, ran and
+            -- released the key.
+            UPDATE {schema}.idempotency_records AS r SET fence = nextval('{schema}.idempotency_fence')
+            WHERE r.record_key = the_key
+            RETURNING * INTO record;
+            claimed := true;
+            RETURN;
         END IF;
         -- Free again: its time is over; or its run let the lease lapse, and the terms let the same request run again.
         IF GREATEST(record.expires_at, record.lease_until) <= decided_at
