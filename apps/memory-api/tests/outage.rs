@@ -184,3 +184,36 @@ async fn an_outage_of_a_locked_file_is_never_a_refusal_and_ends_by_itself() {
     demand_exactly(&place, &answers.map(|(id, reply)| (id, reply.body)).into()).await;
     program.stop().await;
 }
+
+/// Searches whose clients hung up held their connections as long as the server worked on them, and those who came next
+/// waited behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_one_table_does_not_spread_when_clients_hang_up() {
+    let place = Place::postgres();
+    let program = Program::start(&place, &SET).await;
+    let Place::Postgres(postgres) = &place else { unreachable!() };
+    let reply = ingest(program.address, "id-0").await.unwrap();
+    demand_exactly(&place, &[("id-0".to_owned(), reply.body)].into()).await;
+    let (other, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    other.batch_execute("BEGIN; LOCK TABLE memory.items").await.unwrap();
+
+    let searches: Vec<_> = (0..8)
+        .map(|_| tokio::spawn(ask(program.address, Method::GET, "/memory/query?q=one", String::new())))
+        .collect();
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'memory.items'::regclass";
+    while postgres.psql(waiting).unwrap() != "8" {
+        tokio::task::yield_now().await;
+    }
+    for search in searches {
+        search.abort(); // Which closes its connection.
+        assert!(search.await.unwrap_err().is_cancelled());
+    }
+    let reply = ask(program.address, Method::GET, "/memory/projects", String::new()).await.unwrap();
+    assert_eq!(reply.status, 200, "{reply:?}");
+    while postgres.psql(waiting).unwrap() != "0" {
+        tokio::task::yield_now().await;
+    }
+    other.batch_execute("ROLLBACK").await.unwrap();
+    program.stop().await;
+}

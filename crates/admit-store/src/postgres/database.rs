@@ -15,6 +15,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::in_flight::in_flight;
 use super::migrate::ConnectError;
 use super::{PostgresConfig, tls};
 
@@ -26,10 +27,6 @@ const NOT_READ_COMMITTED: &str = "AD001";
 
 /// How often a statement is repeated that the server undid because of others.
 const RETRIES: usize = 5;
-
-/// How long a statement that nobody waits for any more may go on. Most end within milliseconds, and a connection costs
-/// more to make than that.
-const SETTLE_LIMIT: Duration = Duration::from_millis(500);
 
 /// The connections of one store. Clones share them.
 #[derive(Clone)]
@@ -172,7 +169,7 @@ impl Database {
 
     async fn send(&self, sql: &str, params: &[Param<'_>], states_isolation: bool) -> Result<Row, CallError> {
         // Until the answer is there: if the time is up first, or the caller drops this, the connection is settled.
-        let busy = scopeguard::guard(self.connection().await?, |busy| self.settle(busy));
+        let busy = in_flight(self.connection().await?, self.0.tls.clone(), self.0.acquire_timeout);
         let answer = async {
             if states_isolation {
                 in_read_committed(&busy, sql, params).await
@@ -184,24 +181,6 @@ impl Database {
         let answer = answer.map_err(|_| CallError::TimedOut(self.0.statement_timeout))?;
         drop(ScopeGuard::into_inner(busy)); // Back to the pool.
         answer.map_err(CallError::Statement)
-    }
-
-    /// Keeps a connection with a statement in flight out of the pool until that is over, so that nobody waits behind it
-    /// and no other connection is made in its place. One that does not answer soon is closed, and its statement
-    /// cancelled.
-    fn settle(&self, busy: Object) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            drop(Object::take(busy)); // The runtime has ended, and the connection with it.
-            return;
-        };
-        let (tls, cancel_limit) = (self.0.tls.clone(), self.0.acquire_timeout);
-        runtime.spawn(async move {
-            // An empty statement is answered after the one before it.
-            if !matches!(timeout(SETTLE_LIMIT, busy.batch_execute("")).await, Ok(Ok(()))) {
-                let _ = timeout(cancel_limit, busy.cancel_token().cancel_query(tls)).await; // It may be gone.
-                drop(Object::take(busy));
-            }
-        });
     }
 }
 

@@ -26,6 +26,7 @@
 mod budgets;
 mod config;
 mod database;
+mod in_flight;
 #[cfg(feature = "conformance")]
 mod inspect;
 mod leases;
@@ -39,9 +40,12 @@ use std::sync::Arc;
 use admit::Rules;
 
 pub use config::{PostgresConfig, SchemaName, SchemaNameError};
+pub use in_flight::in_flight;
 pub use migrate::ConnectError;
 /// TLS by rustls, whose settings and errors [`connector`] and [`PostgresConfig`] name.
 pub use rustls;
+/// The guard of [`in_flight`].
+pub use scopeguard::ScopeGuard;
 pub use tls::connector;
 pub use tokio_postgres_rustls::MakeRustlsConnect;
 

@@ -4,16 +4,15 @@
 //! sent unnamed and whole, so that a pooler in transaction mode may stand in between.
 
 use std::fmt;
-use std::future::Future;
 
 use admit::{IdempotencyError, Unavailable};
-use admit_store::postgres::{MakeRustlsConnect, connector, rustls};
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use admit_store::postgres::{MakeRustlsConnect, ScopeGuard, connector, in_flight, rustls};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime};
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{IsolationLevel, Row, Transaction};
+use tokio_postgres::{Client, IsolationLevel, Row, Transaction};
 
 use crate::storage::STATEMENT_TIMEOUT;
 
@@ -110,18 +109,12 @@ impl Connections {
 
     /// The rows of one statement.
     pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failure> {
-        let connection = self.pool.get().await.map_err(Failure::Pool)?;
-        let rows = bounded(async { Ok(connection.query_typed(sql, parameters).await?) }).await;
-        discard_if_stuck(&rows, connection, &self.tls);
-        rows
+        self.bounded(async |connection| Ok(connection.query_typed(sql, parameters).await?)).await
     }
 
     /// How many rows one statement wrote.
     pub(super) async fn execute(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<u64, Failure> {
-        let connection = self.pool.get().await.map_err(Failure::Pool)?;
-        let written = bounded(async { Ok(connection.execute_typed(sql, parameters).await?) }).await;
-        discard_if_stuck(&written, connection, &self.tls);
-        written
+        self.bounded(async |connection| Ok(connection.execute_typed(sql, parameters).await?)).await
     }
 
     /// Runs `work` in a transaction and commits it. It is run again if the server undid it because of others.
@@ -142,34 +135,27 @@ impl Connections {
         &self,
         work: &impl for<'t> Fn(&'t Transaction<'_>) -> BoxFuture<'t, Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let mut connection = self.pool.get().await.map_err(Failure::Pool)?;
-        let done = bounded(async {
-            let client: &mut tokio_postgres::Client = &mut connection;
-            let transaction =
-                client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+        let transaction = async |connection: &mut Client| {
+            let transaction = connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+            let transaction = transaction.start().await?;
             let done = work(&transaction).await?;
             transaction.commit().await?;
             Ok(done)
-        })
-        .await;
-        discard_if_stuck(&done, connection, &self.tls);
-        done
+        };
+        self.bounded(transaction).await
     }
-}
 
-async fn bounded<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    timeout(STATEMENT_TIMEOUT, work).await.unwrap_or(Err(Failure::TimedOut))
-}
-
-/// A connection that did not answer is closed, and the server told to stop what it does there.
-fn discard_if_stuck<T>(done: &Result<T, Failure>, connection: Object, tls: &MakeRustlsConnect) {
-    if matches!(done, Err(Failure::TimedOut)) {
-        let client = Object::take(connection);
-        let (cancel, tls) = (client.cancel_token(), tls.clone());
-        drop(client);
-        tokio::spawn(async move {
-            let _ = timeout(STATEMENT_TIMEOUT, cancel.cancel_query(tls)).await; // The server may be gone.
-        });
+    /// Works on a connection, up to a time limit. A connection whose work is cut short, by that or because the caller
+    /// has gone, is not handed to the next one before it is free.
+    async fn bounded<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let connection = self.pool.get().await.map_err(Failure::Pool)?;
+        let mut busy = in_flight(connection, self.tls.clone(), STATEMENT_TIMEOUT);
+        let done = timeout(STATEMENT_TIMEOUT, work(&mut busy)).await.map_err(|_| Failure::TimedOut)?;
+        drop(ScopeGuard::into_inner(busy)); // Back to the pool.
+        done
     }
 }
 
