@@ -14,7 +14,8 @@ pub enum Dialect {
     /// `RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11, on granted responses and on
     /// refusals: `q` the [whole tokens](Quota::whole_tokens) of the burst, `w` the seconds in which they refill, `r` the
     /// whole tokens left, `t` the seconds until the bucket is full. A refusal names the policies that it violates, and
-    /// `t` is their wait.
+    /// `t` is their wait. Of several quotas with one scope, which are one policy, the field tells that with the fewest
+    /// tokens or the longest wait: no policy may stand there twice.
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` (seconds from now, never an epoch), of the
@@ -36,6 +37,8 @@ struct Level<'a> {
     tokens: f64,
     /// Seconds until it is full, or until the refused charge fits.
     seconds: u64,
+    /// Of several of one policy, that with the least is told.
+    rank: f64,
 }
 
 impl Dialect {
@@ -45,7 +48,7 @@ impl Dialect {
         let levels = quotas.iter().zip(&grant.left).filter_map(|(quota, left)| {
             let bucket = Bucket { tokens: (*left)?, refilled_at: at };
             let seconds = whole_seconds(bucket.time_until_full(quota.charge.budget, at));
-            Some(Level { quota, tokens: bucket.tokens, seconds })
+            Some(Level { quota, tokens: bucket.tokens, seconds, rank: bucket.tokens })
         });
         self.fields(quotas, levels.collect())
     }
@@ -55,7 +58,8 @@ impl Dialect {
         let Refused { quotas, refusal: Refusal { standings, .. } } = refused;
         let levels = quotas.iter().zip(standings).filter_map(|(quota, standing)| {
             let Some(Wait::After(wait)) = standing.wait else { return None };
-            Some(Level { quota, tokens: standing.level?, seconds: whole_seconds(wait).max(1) })
+            let rank = -wait.as_secs_f64();
+            Some(Level { quota, tokens: standing.level?, seconds: whole_seconds(wait).max(1), rank })
         });
         self.fields(quotas, levels.collect())
     }
@@ -64,7 +68,8 @@ impl Dialect {
         let mut headers = HeaderMap::new();
         match self {
             Self::Draft11 => {
-                add(&mut headers, RATELIMIT_POLICY, policies(quotas));
+                let levels = one_for_each_policy(levels);
+                add(&mut headers, RATELIMIT_POLICY, policies(quotas, &levels));
                 add(&mut headers, RATELIMIT, limits(&levels));
             }
             Self::Legacy => {
@@ -81,9 +86,26 @@ impl Dialect {
     }
 }
 
-fn policies(quotas: &[Quota]) -> Option<String> {
+fn one_for_each_policy(levels: Vec<Level<'_>>) -> Vec<Level<'_>> {
+    let mut told: Vec<Level<'_>> = Vec::with_capacity(levels.len());
+    for level in levels {
+        match told.iter_mut().find(|known| known.quota.name() == level.quota.name()) {
+            Some(known) if level.rank < known.rank => *known = level,
+            Some(_) => {}
+            None => told.push(level),
+        }
+    }
+    told
+}
+
+fn policies(quotas: &[Quota], told: &[Level<'_>]) -> Option<String> {
     let mut list = ListSerializer::new();
-    for quota in quotas {
+    for (i, quota) in quotas.iter().enumerate() {
+        if quotas[..i].iter().any(|known| known.name() == quota.name()) {
+            continue;
+        }
+        let level = told.iter().find(|level| level.quota.name() == quota.name());
+        let quota = level.map_or(quota, |level| level.quota);
         let Ok(name) = StringRef::from_str(quota.name()) else { continue }; // A scope is always such a string.
         let member = list.bare_item(name);
         let _ = member
@@ -177,6 +199,28 @@ mod tests {
                 r#"ratelimit-policy: "ingest";q=100;w=3600, "burst";q=10;w=1"#,
                 r#"ratelimit: "ingest";r=0;t=47"#
             ]
+        );
+    }
+
+    /// Once such a policy stood in the fields twice, which the draft forbids.
+    #[test]
+    fn of_the_quotas_of_one_policy_one_is_told() {
+        let quota = |key, budget: &str| {
+            Quota::new(Scope::from_static("x"), Key::of(key), budget.parse().unwrap(), "reason")
+        };
+        let quotas = vec![quota("user", "10/minute"), quota("team", "60/minute"), quota("all", "90/minute")];
+        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(9.0), Some(2.0), Some(2.0)] };
+        assert_eq!(
+            lines(&Dialect::Draft11.granted(&quotas, &grant)),
+            [r#"ratelimit-policy: "x";q=60;w=60"#, r#"ratelimit: "x";r=2;t=58"#]
+        );
+        let waits =
+            [Some(Wait::After(Duration::from_secs(3))), None, Some(Wait::After(Duration::from_secs(5)))];
+        let standings = waits.map(|wait| Standing { level: Some(0.5), wait }).to_vec();
+        let refused = Refused { quotas, refusal: Refusal { at: None, standings } };
+        assert_eq!(
+            lines(&Dialect::Draft11.refused(&refused)),
+            [r#"ratelimit-policy: "x";q=90;w=60"#, r#"ratelimit: "x";r=0;t=5"#]
         );
     }
 

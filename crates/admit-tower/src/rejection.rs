@@ -161,7 +161,12 @@ fn reduced_capacity(detail: &'static str, error: &'static str) -> Problem {
 }
 
 fn refused_problem(refused: &Refused) -> Problem {
-    let violated: Vec<&str> = refused.violated().map(|(quota, _)| quota.name()).collect();
+    let mut violated: Vec<&str> = Vec::new();
+    for (quota, _) in refused.violated() {
+        if !violated.contains(&quota.name()) {
+            violated.push(quota.name()); // Several quotas of one scope are one policy.
+        }
+    }
     let (reason, window) = refused
         .longest()
         .map_or((Default::default(), 0), |(quota, _)| (quota.reason.clone(), quota.window_seconds()));
@@ -333,5 +338,13 @@ mod tests {
         let json = String::from_utf8(problem.to_json().to_vec()).unwrap();
         assert!(json.contains("never fits") && !json.contains("retry_after_seconds"), "{json}");
         assert!(json.contains(r#""violated-policies":["ingest","burst"]"#), "{json}");
+    }
+
+    #[test]
+    fn a_policy_that_two_quotas_violate_is_named_once() {
+        let mut refused = refused([Some(Wait::Never), Some(Wait::Never)]);
+        refused.quotas[1].charge.scope = refused.quotas[0].charge.scope.clone();
+        let json = String::from_utf8(Rejection::Refused(refused).problem().to_json().to_vec()).unwrap();
+        assert!(json.contains(r#""violated-policies":["ingest"]"#), "{json}");
     }
 }
