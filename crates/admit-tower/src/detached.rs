@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Outcome, Terms, Ticket};
+use admit::idempotency::{Claim, OnLapse, Outcome, Terms, Ticket};
 use admit::{IdempotencyError, IdempotencyStore, TimeSource, Unavailable};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -119,17 +119,17 @@ impl<S: IdempotencyStore> Detached<S> {
                 Attempt::Ran(Ok(response))
             }
             Ok(Ok(Answered::Broken)) => {
-                error!(correlation_id = %id, "the body of a response broke off; its key is free again");
-                self.release(ticket).await;
+                error!(correlation_id = %id, "the body of a response to a keyed request broke off");
+                self.abandon(ticket).await;
                 Attempt::Panicked
             }
             Ok(Err(error)) => {
-                self.release(ticket).await;
+                self.abandon(ticket).await;
                 Attempt::Ran(Err(error))
             }
             Err(panicked) => {
-                error!(correlation_id = %id, error = %panicked, "a handler panicked; its key is free again");
-                self.release(ticket).await;
+                error!(correlation_id = %id, error = %panicked, "the handler of a keyed request panicked");
+                self.abandon(ticket).await;
                 Attempt::Panicked
             }
         }
@@ -142,6 +142,15 @@ impl<S: IdempotencyStore> Detached<S> {
         let done =
             if matches!(outcome, Outcome::Tombstone { .. }) { Keyed::Tombstoned } else { Keyed::Completed };
         self.settled(timeout(self.store_time_limit, complete).await, done);
+    }
+
+    /// Ends a run that nobody knows how far it came. Where its work must not be started twice that is like the death of
+    /// its process: the record stays in flight until the lease lapses, and is blocked then.
+    async fn abandon(&self, ticket: &Ticket) {
+        match self.terms.on_lapse {
+            OnLapse::RunAgain => self.release(ticket).await,
+            OnLapse::StayBlocked => self.tell(Keyed::Unrecorded),
+        }
     }
 
     async fn release(&self, ticket: &Ticket) {

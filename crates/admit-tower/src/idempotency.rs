@@ -23,7 +23,9 @@
 //!
 //! * The client hangs up: handler and record are finished all the same. While the request still waits for its turn, it
 //!   is dropped.
-//! * The handler panics, or answers 5xx, 429, 408, 401 or 403: the key is free again.
+//! * The handler answers 5xx, 429, 408, 401 or 403: the key is free again.
+//! * The handler panics, the service fails, or the response's body breaks off: the key is free again, unless work must not
+//!   be started twice ([`StayBlocked`](admit::idempotency::OnLapse::StayBlocked)). Then it is as if the process had died.
 //! * The store is unavailable before the run: 503, nothing ran. If it was the answer to the claim that got lost, the key
 //!   is in flight until the lease lapses, as if the process had died.
 //! * The store is unavailable after the run: the client gets the response; the key stays in flight until the lease

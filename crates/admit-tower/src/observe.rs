@@ -34,8 +34,8 @@ pub enum Keyed {
     Tombstoned,
     /// It ran and came to a response that is not recorded, or failed; the key is free.
     Released,
-    /// It ran, but that could not be recorded: the lease had lapsed, or the store was unavailable. Or the store panicked,
-    /// and whether it ran is not known.
+    /// It ran, but that could not be recorded: the lease had lapsed, or the store was unavailable. Or it broke off, and
+    /// its work must not be started twice. Or the store panicked, and whether it ran is not known.
     Unrecorded,
     /// It replayed an earlier response.
     Replayed,

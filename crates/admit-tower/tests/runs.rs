@@ -6,10 +6,10 @@ mod support;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use admit::idempotency::Terms;
+use admit::idempotency::{OnLapse, Terms};
 use admit_tower::{IdempotencyLayer, IdempotencyPolicy, Idempotent};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -149,4 +149,49 @@ async fn a_store_that_panics_is_an_internal_error_and_is_told() {
     assert_eq!(seen.take(), ["unrecorded"]);
     store.claims_panic.store(false, Ordering::SeqCst);
     assert_eq!(service.oneshot(keyed("a")).await.unwrap().status(), StatusCode::OK);
+}
+
+/// Once a panic freed the key even where the route said that its work must not be started twice, and so did an error of
+/// the service, which may be an upstream that broke off half-way.
+#[tokio::test]
+async fn work_that_must_not_start_twice_stays_blocked_after_a_run_that_broke_off() {
+    for how in ["panic", "error", "body"] {
+        let (clock, seen) = (clock(), Seen::default());
+        let store = Store::new(&clock);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&runs);
+        let inner = tower::service_fn(move |_: Request<_>| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            async move {
+                let broken = || std::io::Error::other("as asked");
+                match how {
+                    "panic" => panic!("as asked"),
+                    "error" => Err(broken()),
+                    _ => {
+                        let broken: Result<Frame<Bytes>, _> = Err(broken());
+                        Ok(Response::new(StreamBody::new(futures::stream::iter([broken]))))
+                    }
+                }
+            }
+        });
+        let terms = Terms { on_lapse: OnLapse::StayBlocked, ..Terms::default() };
+        let policy = {
+            let terms = terms.clone();
+            move |_: &Parts| Some(Idempotent::by_header("tenant").terms(terms.clone()))
+        };
+        let layer = IdempotencyLayer::new(store, policy).time(time(&clock)).observer(seen.clone());
+        let service = layer.wait(Duration::ZERO).layer(inner);
+        match service.clone().oneshot(keyed("a")).await {
+            Ok(failed) => assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR, "{how}"),
+            Err(error) => assert_eq!((how, error.to_string().as_str()), ("error", "as asked")),
+        }
+        clock.advance(terms.lease);
+        let again = service.oneshot(keyed("a")).await.unwrap();
+        let body = again.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&body).contains("idempotency_blocked"), "{how}: {body:?}");
+        assert_eq!(
+            (runs.load(Ordering::SeqCst), seen.take()),
+            (1, vec!["unrecorded".into(), "blocked".into()])
+        );
+    }
 }
