@@ -100,7 +100,8 @@ pub enum Claim {
 pub enum Outcome {
     /// A response to replay byte for byte.
     Response(Response),
-    /// The run was completed, but its response was too large to keep: a retry is told so, and does not run.
+    /// The run was completed, but its response is not kept (too large, too slow, or with trailers): a retry is told so, and
+    /// does not run.
     Tombstone {
         /// The status the first caller got.
         status: u16,
