@@ -13,13 +13,17 @@ admit_store::conformance_tests!(fresh);
 
 mod bounds {
     use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms};
-    use admit::{BudgetStore, Charge, Cost, IdempotencyStore, Key, Now, TakeError, Timestamp};
+    use admit::{
+        BudgetStore, Charge, Clock, Cost, IdempotencyStore, Key, ManualClock, Now, TakeError, Timestamp,
+    };
     use admit_store::conformance::{ALPHA, BETA, START, rules};
     use admit_store::memory::{Limits, MemoryStore};
+    use futures::FutureExt;
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     fn store(limits: Limits) -> MemoryStore {
-        MemoryStore::with(rules(), limits, admit::ManualClock::at(START))
+        MemoryStore::with(rules(), limits, ManualClock::at(START))
     }
 
     fn charge(key: usize, cost: f64, budget: &str) -> Charge {
@@ -113,6 +117,54 @@ mod bounds {
             assert!(grants(&store, &[charge(key, 1.0, "1/second")], now).await, "{key}");
             assert!(store.bucket_count() <= 1_000);
         }
+    }
+
+    type Other = Box<dyn FnOnce() + Send>;
+
+    /// A clock whose first reader is held up: meanwhile a second passes, and another thread takes.
+    #[derive(Clone)]
+    struct HeldUp {
+        clock: ManualClock,
+        other: Arc<Mutex<Option<Other>>>,
+    }
+
+    impl Clock for HeldUp {
+        fn now(&self) -> Timestamp {
+            let now = self.clock.now();
+            let other = self.other.lock().unwrap().take();
+            if let Some(other) = other {
+                self.clock.advance(Duration::from_secs(1));
+                let (done, is_done) = std::sync::mpsc::channel();
+                std::thread::spawn(move || {
+                    other();
+                    let _ = done.send(());
+                });
+                // Not for ever: it may have to wait for the place that is decided on here.
+                let _ = is_done.recv_timeout(Duration::from_millis(100));
+            }
+            now
+        }
+    }
+
+    /// A take read the clock before it had its bucket's place. When another dropped the bucket meanwhile, as full at a
+    /// later moment, the take minted a full one at the earlier moment, and what came in between was granted twice.
+    #[tokio::test]
+    async fn a_take_that_was_held_up_after_it_read_the_clock_mints_nothing() {
+        let clock = HeldUp { clock: ManualClock::at(START), other: Arc::default() };
+        let store = MemoryStore::with(rules(), Limits { max_buckets: 1, ..Limits::default() }, clock.clone());
+        let take = |key, cost| {
+            let take = store.take(&[charge(key, cost, "10/second")], Now::Store).now_or_never();
+            take.unwrap()
+        };
+        assert!(take(1, 10.0).unwrap().is_granted());
+        clock.clock.advance(Duration::from_millis(500));
+        let other = store.clone();
+        *clock.other.lock().unwrap() = Some(Box::new(move || {
+            // Finds the first bucket full, drops it, and leaves room again.
+            let _ = other.take(&[charge(2, 1.0, "10/second")], Now::Store).now_or_never();
+            let _ = other.delete_idle(Now::At(after(1_000_000.0))).now_or_never();
+        }));
+        assert!(!take(1, 10.0).unwrap().is_granted(), "half a second is 5 tokens");
     }
 
     fn record(name: usize) -> RecordKey {

@@ -39,18 +39,27 @@ impl Buckets {
         Self { table: Table::new(max), max }
     }
 
-    pub(super) fn take(&self, rules: &Rules, take: &Take, now: Timestamp) -> Result<Decision, Unavailable> {
+    /// Reads the clock, `now`, when it holds the places: a bucket that another dropped as full before that is full by
+    /// then, too.
+    pub(super) fn take(
+        &self,
+        rules: &Rules,
+        take: &Take,
+        now: impl Fn() -> Timestamp,
+    ) -> Result<Decision, Unavailable> {
         let places = places(rules, take.lines())?;
-        if let Some(decision) = self.try_take(&places, take, now) {
+        if let Some(decision) = self.try_take(&places, take, &now) {
             return Ok(decision);
         }
-        self.table.evict(|_, kept| kept.is_spare(rules, now));
-        self.try_take(&places, take, now).ok_or_else(|| unavailable(Full { what: "buckets", max: self.max }))
+        let before = now();
+        self.table.evict(|_, kept| kept.is_spare(rules, before));
+        self.try_take(&places, take, &now).ok_or_else(|| unavailable(Full { what: "buckets", max: self.max }))
     }
 
     /// Nothing if a bucket is to be minted and there is no room.
-    fn try_take(&self, places: &[Place], take: &Take, now: Timestamp) -> Option<Decision> {
+    fn try_take(&self, places: &[Place], take: &Take, now: &impl Fn() -> Timestamp) -> Option<Decision> {
         let mut locked = self.table.lock(places);
+        let now = now();
         let found: Vec<Option<Bucket>> =
             (0..places.len()).map(|i| locked.get(i).map(|kept| kept.bucket)).collect();
         let (decision, debited) = take.decide(now, &found);

@@ -113,7 +113,7 @@ impl BudgetStore for MemoryStore {
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
         match self.0.rules.prepare(charges)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => Ok(self.0.buckets.take(&self.0.rules, &take, self.at(now))?),
+            Prepared::Ask(take) => Ok(self.0.buckets.take(&self.0.rules, &take, || self.at(now))?),
         }
     }
 
