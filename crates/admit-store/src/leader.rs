@@ -36,12 +36,14 @@ pub struct Leadership {
 }
 
 /// A leadership as a store keeps it. The law of leases, for stores that decide outside of SQL.
+#[cfg(any(feature = "memory", feature = "sqlite"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) holder: String,
     pub(crate) leadership: Leadership,
 }
 
+#[cfg(any(feature = "memory", feature = "sqlite"))]
 impl Held {
     /// What becomes of a leadership when `holder` asks for it at `now`: what to write, or nothing if another has it.
     pub(crate) fn lead(

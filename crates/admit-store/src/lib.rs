@@ -32,6 +32,7 @@
 //! [`AnyStore`] is one of them, chosen by a URL. [`maintenance`] sweeps what is over. The
 //! `conformance` feature holds the suite that every store runs.
 
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod any;
 mod leader;
 
@@ -45,5 +46,6 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 pub use any::{AnyStore, AnyStoreError};
 pub use leader::{Leader, Leadership};
