@@ -1,6 +1,6 @@
 //! Buckets in PostgreSQL: one statement a decision, sent whole.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use admit::{
     Bucket, BudgetStore, Charge, Decision, Line, Now, Prepared, Rules, Take, TakeError, Timestamp,
@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use super::database::{CallError, Param, get, moment, timestamp};
+use super::records::micros;
 
 /// How many idle buckets one statement of the sweep deletes: some milliseconds of work.
 const SWEEP_BATCH: i32 = 1_000;
@@ -91,9 +92,15 @@ impl BudgetStore for PostgresStore {
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
-        let retention = i64::try_from(self.rules.retention.duration().as_micros()).unwrap_or(i64::MAX);
+        // A take reads the server's clock and may then wait for a row. Until it has ended, it must find the others as they
+        // were at that moment, when they may not have been full yet.
+        let under_way = match now {
+            Now::Store => self.database.longest_statement(),
+            Now::At(_) => Duration::ZERO,
+        };
+        let idle = micros(self.rules.retention.duration().saturating_add(under_way));
         let params: [Param<'_>; 3] =
-            [(&retention, Type::INT8), (&moment(now), Type::TIMESTAMPTZ), (&SWEEP_BATCH, Type::INT4)];
+            [(&idle, Type::INT8), (&moment(now), Type::TIMESTAMPTZ), (&SWEEP_BATCH, Type::INT4)];
         self.database.sweep(&self.budgets.delete_idle, &params, SWEEP_BATCH).await
     }
 }

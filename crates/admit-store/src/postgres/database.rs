@@ -120,6 +120,11 @@ impl Database {
         &self.0.lock_timeout_ms
     }
 
+    /// After this long a statement has ended, or was given up and cancelled.
+    pub(super) fn longest_statement(&self) -> Duration {
+        self.0.statement_timeout.saturating_add(SETTLE_LIMIT).saturating_add(self.0.acquire_timeout)
+    }
+
     /// A connection of the pool.
     pub(super) async fn connection(&self) -> Result<Object, CallError> {
         self.0.pool.get().await.map_err(CallError::Pool)

@@ -105,6 +105,50 @@ async fn the_sweep_passes_over_a_row_in_use() {
     assert_eq!(postgres.psql("SELECT scope FROM admit.rate_budgets").unwrap(), "ingest_node");
 }
 
+/// A take of two reads the clock, and may then wait for the first row. When the second was deleted meanwhile, as idle for
+/// just longer than the retention, the take minted it full at a moment at which it was not.
+#[tokio::test]
+async fn the_sweep_leaves_what_a_take_that_waits_has_seen() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let key = admit::Key::of("k");
+    let rows = format!(
+        "INSERT INTO admit.rate_budgets VALUES ('{INGEST}', '{key}', 1, now()), \
+         ('{READ}', '{key}', 0, now() - interval '59 minutes 59 seconds')"
+    );
+    postgres.psql(&rows).unwrap();
+    let connect = async || {
+        let (client, connection) =
+            tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    };
+    let (holder, taker) = (connect().await, connect().await);
+    let hold = format!("BEGIN; SELECT FROM admit.rate_budgets WHERE scope = '{INGEST}' FOR UPDATE");
+    holder.batch_execute(&hold).await.unwrap();
+    let take = format!(
+        "SELECT (admit.take(ARRAY['{INGEST}', '{READ}'], ARRAY['{key}'::uuid, '{key}'], \
+         '{{1,3590}}', '{{1,1}}', '{{1,3600}}', NULL, 600000)).granted"
+    );
+    let (granted, deleted) = tokio::join!(taker.query_one(&take, &[]), async {
+        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        while postgres.psql(waits).unwrap() == "0" {
+            tokio::task::yield_now().await;
+        }
+        let just_idle = "UPDATE admit.rate_budgets SET refilled_at = clock_timestamp() - interval '1 hour 1 millisecond' \
+                         WHERE scope = 'secret_read_node'";
+        postgres.psql(just_idle).unwrap();
+        let deleted = store.delete_idle(Now::Store).await.unwrap();
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        deleted
+    });
+    assert!(granted.unwrap().get::<_, bool>(0));
+    assert_eq!(deleted, 0, "the row that the take has yet to debit");
+    let left =
+        postgres.psql("SELECT tokens FROM admit.rate_budgets WHERE scope = 'secret_read_node'").unwrap();
+    assert!(left.parse::<f64>().unwrap() < 10.0, "{left} left of less than 3,600");
+}
+
 /// More than one batch of the sweep.
 #[tokio::test]
 async fn the_sweep_deletes_all_that_is_idle_in_batches() {

@@ -201,15 +201,15 @@ BEGIN
 END
 $$;
 
--- Deletes up to `batch` buckets that nobody took from for longer than the retention, and tells how many. A row that is
+-- Deletes up to `batch` buckets that nobody took from for longer than `idle_micros`, and tells how many. A row that is
 -- locked is in use, and passed over. A row that was refreshed after this statement began is looked at again once its
 -- lock is held, and stays. A sweep that a crash undoes is swept again, so that it does not wait for the disk, nor does
 -- a take that comes for a row of the batch.
-CREATE FUNCTION {schema}.delete_idle(retention_micros bigint, at timestamptz, batch integer) RETURNS bigint
+CREATE FUNCTION {schema}.delete_idle(idle_micros bigint, at timestamptz, batch integer) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off
 AS $$
 DECLARE
-    cutoff timestamptz := COALESCE(at, clock_timestamp()) - retention_micros * interval '1 microsecond';
+    cutoff timestamptz := COALESCE(at, clock_timestamp()) - idle_micros * interval '1 microsecond';
     deleted bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
