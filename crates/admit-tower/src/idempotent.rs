@@ -3,6 +3,8 @@
 use admit::idempotency::Terms;
 use http::request::Parts;
 
+use crate::JsonPointer;
+
 /// How a request is kept from running twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotent {
@@ -29,8 +31,8 @@ pub enum KeyFrom {
     Header,
     /// In a string of the JSON body.
     Body {
-        /// The JSON pointer (RFC 6901) to the string, as in `/ingest_id`. Absent and null both count as missing.
-        pointer: String,
+        /// Points at the string. Absent and null both count as missing.
+        pointer: JsonPointer,
     },
 }
 
@@ -70,9 +72,9 @@ impl Idempotent {
     }
 
     /// The key is in the JSON body, and required; the body counts in its canonical form.
-    pub fn by_body(tenant: impl Into<String>, pointer: impl Into<String>) -> Self {
+    pub fn by_body(tenant: impl Into<String>, pointer: JsonPointer) -> Self {
         Self {
-            key: KeyFrom::Body { pointer: pointer.into() },
+            key: KeyFrom::Body { pointer },
             fingerprint: FingerprintOf::CanonicalJson,
             ..Self::by_header(tenant)
         }

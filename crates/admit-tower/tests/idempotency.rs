@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, Response as Stored, Terms};
 use admit::{IdempotencyStore, Now};
-use admit_tower::{Idempotent, IfMissing, Run};
+use admit_tower::{Idempotent, IfMissing, JsonPointer, Run};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Extension;
@@ -312,8 +312,12 @@ async fn a_chunked_body_with_trailers_comes_through_whole_and_a_long_one_is_refu
 #[tokio::test]
 async fn a_key_made_of_the_content_is_told_and_means_the_same_when_sent() {
     let setup = Setup::new();
-    let policy =
-        |_: &Parts| Some(Idempotent::by_body("tenant", "/ingest_id").if_missing(IfMissing::ContentKey));
+    let policy = |_: &Parts| {
+        Some(
+            Idempotent::by_body("tenant", JsonPointer::from_static("/ingest_id"))
+                .if_missing(IfMissing::ContentKey),
+        )
+    };
     let server = setup.serve(setup.layer(policy)).await;
     let post = |body: String| server.send(Request::post("/jobs"), body);
     let first = post(r#"{"b":1,"a":"x"}"#.to_owned()).await;

@@ -18,7 +18,9 @@ use std::sync::Arc;
 use admit::TimeSource;
 use admit::idempotency::Terms;
 use admit_store::AnyStore;
-use admit_tower::{BudgetLayer, IdempotencyLayer, Idempotent, IfMissing, Limiter, Problem, Quota};
+use admit_tower::{
+    BudgetLayer, IdempotencyLayer, Idempotent, IfMissing, JsonPointer, Limiter, Problem, Quota,
+};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
@@ -47,6 +49,9 @@ pub(crate) struct App {
     pub(crate) wake: Arc<Notify>,
 }
 
+/// Where a batch has its idempotency key.
+const INGEST_ID: JsonPointer = JsonPointer::from_static("/ingest_id");
+
 /// Waits until no ingest runs any more.
 pub(crate) type Idle = futures::future::BoxFuture<'static, ()>;
 
@@ -62,7 +67,7 @@ pub(crate) fn router(app: App) -> (Router, Idle) {
         let caller = request.extensions.get::<Caller>()?;
         let is_malformed = request.extensions.get::<Malformed>().is_some();
         let idempotent = || {
-            Idempotent::by_body(&*caller.tenant, "/ingest_id")
+            Idempotent::by_body(&*caller.tenant, INGEST_ID)
                 .if_missing(IfMissing::ContentKey)
                 .terms(terms.clone())
         };
