@@ -30,7 +30,8 @@ pub struct PostgresConfig {
     pub lock_timeout: Duration,
     /// How long a statement may take, its waits included, before it is given up. Default 5 s.
     pub statement_timeout: Duration,
-    /// How long the migrations may wait for a lock. Default 30 s: another replica may be migrating.
+    /// How long the migrations may wait: for another replica that migrates, and again for tables that are in use. Default
+    /// 30 s.
     pub migration_lock_timeout: Duration,
     /// Whether to make and change the tables at the start. Default true; otherwise they must be as they should be.
     pub migrate: bool,

@@ -128,8 +128,8 @@ pub(super) async fn migrate(
         return Err(ConnectError::NotMigrated { schema, pending });
     }
     tracing::info!(schema, pending, "migrating the rate budget store");
-    let lock_timeout = millis(config.migration_lock_timeout).to_string();
-    let run = run(&mut connection, database.schema(), scopes, &lock_timeout);
+    let patience = Patience::of(config);
+    let run = run(&mut connection, database.schema(), scopes, &patience);
     let error = match tokio::time::timeout(MIGRATION_LIMIT, run).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => error,
@@ -190,14 +190,64 @@ async fn look(
     Ok(Ok(Standing { has_schema: row.try_get(2)?, pending, scopes }))
 }
 
+/// How long a migration waits.
+struct Patience {
+    /// For other replicas that migrate.
+    turn: Duration,
+    /// For a table that is in use, at a time. All takes wait behind a change of their table, so it gives up before they
+    /// do, lets them pass, and asks again.
+    table: Duration,
+    /// How often it asks again.
+    repeats: u32,
+}
+
+impl Patience {
+    fn of(config: &PostgresConfig) -> Self {
+        let table = (config.lock_timeout / 2).max(Duration::from_millis(1));
+        let repeats = config.migration_lock_timeout.as_millis() / table.as_millis();
+        let repeats = u32::try_from(repeats).unwrap_or(u32::MAX);
+        Self { turn: config.migration_lock_timeout, table, repeats }
+    }
+}
+
 async fn run(
     client: &mut Client,
     schema: &str,
     scopes: &Scopes,
-    lock_timeout: &str,
+    patience: &Patience,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let transaction = begin(client, schema, lock_timeout).await?;
-    // Under the lock: another replica may have done it meanwhile.
+    let mut transaction = begin(client, schema, patience).await?;
+    for repeat in 0.. {
+        let attempt = transaction.transaction().await?;
+        match change(&attempt, schema, scopes).await {
+            Err(error)
+                if repeat < patience.repeats
+                    && sql_state(error.as_ref()) == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+            {
+                attempt.rollback().await?;
+            }
+            Err(error) => return Err(error),
+            Ok(()) => {
+                attempt.commit().await?;
+                break;
+            }
+        }
+    }
+    transaction.commit().await?;
+
+    // In a transaction of its own, so that the scan of the table does not hold up takes.
+    let transaction = begin(client, schema, patience).await?;
+    scope_check::validate(&transaction, schema, scopes).await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Under the lock: another replica may have done it meanwhile.
+async fn change(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    scopes: &Scopes,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let standing = look(transaction.client(), schema, scopes)
         .await?
         .map_err(|version| format!("PostgreSQL {version}"))?;
@@ -207,32 +257,35 @@ async fn run(
     if !standing.pending.is_empty() {
         Runner::new(&migrations(schema))
             .set_migration_table_name(format!("{schema}.migrations"))
-            .run_async(&mut Driver(&transaction))
+            .run_async(&mut Driver(transaction))
             .await?;
     }
-    scope_check::grow(&transaction, schema, scopes).await?;
-    transaction.commit().await?;
-
-    // In a transaction of its own, so that the scan of the table does not hold up takes.
-    let transaction = begin(client, schema, lock_timeout).await?;
-    scope_check::validate(&transaction, schema, scopes).await?;
-    transaction.commit().await?;
-    Ok(())
+    Ok(scope_check::grow(transaction, schema, scopes).await?)
 }
 
 /// A transaction that is the only one of its kind.
 async fn begin<'a>(
     client: &'a mut Client,
     schema: &str,
-    lock_timeout: &str,
+    patience: &Patience,
 ) -> Result<Transaction<'a>, tokio_postgres::Error> {
     let transaction =
         client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
-    const LIMITS: &str =
-        "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true)";
-    transaction.query_typed(LIMITS, &[(&lock_timeout, Type::TEXT)]).await?;
+    let lock_timeout = async |limit| {
+        const SET: &str = "SELECT set_config('lock_timeout', $1, true)";
+        transaction.query_typed(SET, &[(&millis(limit).to_string(), Type::TEXT)]).await
+    };
+    transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
+    lock_timeout(patience.turn).await?;
     const LOCK: &str = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
     transaction.query_typed(LOCK, &[(&LOCK_CLASS, Type::INT4), (&schema, Type::TEXT)]).await?;
+    // Keeps a vacuum off the table, which gives way only to who waits for longer than a take does. No take waits for this.
+    const EXISTS: &str = "SELECT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass($1))";
+    let table = format!("{schema}.rate_budgets");
+    if transaction.query_typed_one(EXISTS, &[(&table, Type::TEXT)]).await?.try_get(0)? {
+        transaction.batch_execute(&format!("LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE")).await?;
+    }
+    lock_timeout(patience.table).await?;
     Ok(transaction)
 }
 

@@ -52,6 +52,30 @@ async fn a_restart_changes_nothing_and_a_new_scope_extends_the_check() {
     assert_eq!(check, "CHECK ((scope = ANY (ARRAY['a'::text, 'b'::text, 'c'::text])))|t");
 }
 
+/// A replica with a new scope waited for the table behind a long transaction, and all takes of all replicas waited
+/// behind that: none was answered until the transaction was over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_waits_for_the_table_holds_up_no_take() {
+    let postgres = Postgres::fast().unwrap();
+    let old = store(&postgres.url()).await;
+    let (reader, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    reader.batch_execute("BEGIN; SELECT FROM admit.rate_budgets").await.unwrap();
+    let config = PostgresConfig::new(postgres.url());
+    let new = tokio::spawn(PostgresStore::connect(config, with_scopes(&["ingest_node", "new"])));
+    for _ in 0..3 {
+        while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() == "0" {
+            tokio::task::yield_now().await;
+        }
+        let take = old.take(&[charge(INGEST, "k", 1.0, "1000/s")], Now::Store).await;
+        assert!(take.unwrap_or_else(|error| panic!("{}", chain(&error))).is_granted());
+    }
+    assert!(!new.is_finished());
+    reader.batch_execute("COMMIT").await.unwrap();
+    new.await.unwrap().unwrap();
+    assert!(postgres.psql(CHECK).unwrap().contains("'new'::text"));
+}
+
 #[tokio::test]
 async fn a_role_without_rights_is_told_what_it_lacks_and_needs_none_when_all_is_there() {
     let postgres = Postgres::fast().unwrap();
