@@ -28,7 +28,8 @@ const PLENTY: [(&str, &str); 2] =
 
 #[tokio::test]
 async fn a_wrong_record_refuses_the_whole_batch() {
-    let fleet = Place::sqlite().start_with(&PLENTY).await;
+    let place = Place::sqlite();
+    let fleet = place.start_with(&PLENTY).await;
     let good = log_line("good");
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(500), "]".repeat(500));
     let event = |rest: &str| {
@@ -81,7 +82,8 @@ async fn a_wrong_record_refuses_the_whole_batch() {
 
 #[tokio::test]
 async fn sizes_are_bounded_on_the_wire_inflated_and_in_records() {
-    let fleet = Place::sqlite().start_with(&PLENTY).await;
+    let place = Place::sqlite();
+    let fleet = place.start_with(&PLENTY).await;
     let logs = || fleet.ingest(NODE_1, KEY_1, "logs");
     logs().body(vec![b'x'; 2 << 20]).send().await.is_problem(413, "ingest_body_too_large");
     logs().body(vec![b'x'; 1 << 20]).send().await.is_problem(400, "ingest_batch_malformed");

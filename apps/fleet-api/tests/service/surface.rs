@@ -7,7 +7,8 @@ use crate::place::{KEY_1, NODE_1, Place};
 
 #[tokio::test]
 async fn unknown_paths_and_methods_are_problems_too() {
-    let fleet = Place::sqlite().start().await;
+    let place = Place::sqlite();
+    let fleet = place.start().await;
     for path in ["/", "/v1", "/v1/nodes", &format!("/v1/nodes/{NODE_1}/traces"), "/metrics/x"] {
         fleet.get(path).bearer(KEY_1).send().await.is_problem(404, "not_found");
     }
@@ -25,7 +26,8 @@ async fn unknown_paths_and_methods_are_problems_too() {
 
 #[tokio::test]
 async fn a_plain_correlation_id_is_taken_over_and_any_other_replaced() {
-    let fleet = Place::sqlite().start().await;
+    let place = Place::sqlite();
+    let fleet = place.start().await;
     let send = async |id: &str| fleet.get("/nowhere").header("x-correlation-id", id).send().await;
     let reply = send("trace-1.a_B").await;
     assert_eq!(reply.is_problem(404, "not_found")["correlation_id"], "trace-1.a_B");
