@@ -57,9 +57,9 @@ struct Inner {
     leaderships: Mutex<HashMap<String, Held>>,
 }
 
-/// Every place of a bounded table is in use.
+/// Every place of a bounded table is in use, as far as it was looked for one that is not.
 #[derive(Debug, thiserror::Error)]
-#[error("all {max} {what} are in use; none can be dropped without forgetting what it holds")]
+#[error("all {max} {what} are in use; none was found that could be dropped without forgetting what it holds")]
 struct Full {
     what: &'static str,
     max: usize,

@@ -193,6 +193,9 @@ impl BudgetStore for SqliteStore {
 
     async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
         let take = self.rules.prepare_refund(charges)?;
+        if take.lines().is_empty() {
+            return Ok(());
+        }
         Ok(self.writer.run(move |connection| buckets::refund(connection, &take)).await?)
     }
 

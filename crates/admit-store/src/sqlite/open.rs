@@ -29,6 +29,7 @@ const MIGRATIONS: [&str; VERSION as usize] = [
 
 /// Why a file could not be opened as a store.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The file could not be made.
     #[error("cannot create the database file {path}")]

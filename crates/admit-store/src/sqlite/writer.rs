@@ -68,7 +68,12 @@ where
 
     fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) {
         let Self { result, reply, .. } = *self;
-        let _ = reply.send(committed.and_then(|()| result.ok_or_else(|| Arc::new(Failure::Ended)))); // A caller that left wants no answer.
+        let answer = match (committed, result) {
+            (Err(failure), _) => Err(failure),
+            (Ok(()), Some(result)) => Ok(result),
+            (Ok(()), None) => return, // It did not run; dropping the reply tells so.
+        };
+        let _ = reply.send(answer); // A caller that left wants no answer.
     }
 }
 
