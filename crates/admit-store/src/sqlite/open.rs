@@ -141,7 +141,7 @@ fn create(path: &Path) -> Result<(), OpenError> {
 }
 
 /// Switches to a write-ahead log. SQLite does not wait for its lock there when two processes switch at once, so this
-/// waits for the other's transaction and asks again.
+/// waits for the other's transaction, no longer than for any, and asks again.
 fn keep_log(connection: &mut Connection) -> rusqlite::Result<String> {
     let mut attempts = 0;
     loop {
@@ -149,10 +149,7 @@ fn keep_log(connection: &mut Connection) -> rusqlite::Result<String> {
         attempts += 1;
         match mode {
             Err(error) if is_busy(&error) && attempts < JOURNAL_ATTEMPTS => {
-                match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
-                    Err(error) if !is_busy(&error) => return Err(error),
-                    _ => {} // The other is done, or has had its time.
-                }
+                drop(connection.transaction_with_behavior(TransactionBehavior::Immediate)?);
             }
             done => return done,
         }

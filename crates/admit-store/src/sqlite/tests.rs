@@ -124,6 +124,21 @@ fn many_may_open_a_new_file_at_once() {
     });
 }
 
+/// A file without a write-ahead log that another writes to was asked a hundred times, with a whole wait each time.
+#[test]
+fn a_file_that_another_holds_is_given_up_after_one_wait() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admit.db");
+    let mut other = Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE numbers (n INTEGER)").unwrap();
+    let held = other.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive).unwrap();
+    let wait = Duration::from_secs(2); // A hundred are more than this test is given.
+    let error = open::open(&path, &rules(&["a"]).scopes, wait).unwrap_err();
+    assert!(matches!(error, OpenError::Sqlite { .. }), "{error:?}");
+    drop(held);
+    open::open(&path, &rules(&["a"]).scopes, wait).unwrap();
+}
+
 #[tokio::test]
 async fn what_cannot_be_opened_is_named() {
     let directory = tempfile::tempdir().unwrap();
