@@ -15,7 +15,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::in_flight::in_flight;
+use super::in_flight::{SETTLE_LIMIT, in_flight};
 use super::migrate::ConnectError;
 use super::{PostgresConfig, tls};
 

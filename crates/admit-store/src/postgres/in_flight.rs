@@ -9,7 +9,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How long a statement that nobody waits for any more may go on. Most end within milliseconds, and a connection costs
 /// more to make than that.
-const SETTLE_LIMIT: Duration = Duration::from_millis(500);
+pub(super) const SETTLE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Guards a connection of a pool while statements are in flight on it, for the store's pool and for an application's own.
 ///
