@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Charge, Key, TimeSource};
+use admit::{BudgetStore, Causes, Charge, Key, TimeSource};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -46,7 +46,10 @@ async fn ready<S: BudgetStore>(State(operations): State<Operations<S>>) -> Respo
     match tokio::time::timeout(PROBE_TIME_LIMIT, peeked).await {
         Ok(Ok(_)) => "ready\n".into_response(),
         failed => {
-            let cause = failed.map_or("no answer in time".to_owned(), |peeked| format!("{:?}", peeked.err()));
+            let cause = match &failed {
+                Ok(Err(error)) => Causes(error).to_string(),
+                _ => "no answer in time".to_owned(),
+            };
             tracing::warn!(cause, "not ready: the store does not answer");
             let detail = "the store does not answer";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", detail).into_response()

@@ -149,6 +149,11 @@ impl Limits {
         hourly.into_iter().chain([self.burst(caller, endpoint)]).collect()
     }
 
+    /// What is looked at, and never taken, to see whether the store answers.
+    pub fn probe(&self) -> Charge {
+        Charge::one(BURST, Key::hashed("readiness probe"), self.burst.budget)
+    }
+
     /// What a malformed request is charged.
     pub fn malformed(&self, caller: &Caller, endpoint: Endpoint) -> Vec<Quota> {
         vec![self.burst(caller, endpoint)]

@@ -1,10 +1,9 @@
 //! The `memory-api` program: reads its variables, and serves until it is told to stop.
 
-use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use admit::TimeSource;
+use admit::{Causes, TimeSource};
 use memory_api::config::{Config, ConfigErrors, LogFormat, SETTINGS};
 use memory_api::keys::DEVELOPMENT_KEY;
 use memory_api::{Service, StartError};
@@ -36,9 +35,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let chain = std::iter::successors(Some(&error as &dyn Error), |&error| error.source());
-            let chain: Vec<String> = chain.map(ToString::to_string).collect();
-            eprintln!("memory-api does not start: {}", chain.join(": "));
+            eprintln!("memory-api does not start: {}", Causes(&error));
             ExitCode::FAILURE
         }
     }

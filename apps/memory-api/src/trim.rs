@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::TimeSource;
+use admit::{Causes, TimeSource};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +24,7 @@ pub(crate) async fn trim(storage: Storage, time: TimeSource, retention: Duration
             Ok(0) => {}
             Ok(jobs) => tracing::info!(jobs, "old jobs are deleted"),
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "old jobs could not be deleted; the next try is in an hour");
+                tracing::warn!(error = %Causes(&error), "old jobs could not be deleted; the next try is in an hour");
             }
         }
     }

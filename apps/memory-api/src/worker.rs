@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit::{TimeSource, Unavailable};
+use admit::{Causes, TimeSource, Unavailable};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -44,8 +44,7 @@ impl Worker {
             let worked = self.work(&stop).await;
             match (&worked, was_available) {
                 (Err(error), true) => {
-                    let error = error as &dyn std::error::Error;
-                    tracing::error!(error, "the store is unavailable; jobs wait");
+                    tracing::error!(error = %Causes(error), "the store is unavailable; jobs wait");
                 }
                 (Ok(()), false) => tracing::info!("the store is back; jobs go on"),
                 _ => {}

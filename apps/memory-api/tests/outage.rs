@@ -217,3 +217,43 @@ async fn an_outage_of_one_table_does_not_spread_when_clients_hang_up() {
     other.batch_execute("ROLLBACK").await.unwrap();
     program.stop().await;
 }
+
+/// Every request was 503, and `/readyz` went on to say that the service was ready: it asked the jobs alone, whose
+/// connections do not notice that the file is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_whose_file_is_gone_is_not_ready_until_it_is_put_back() {
+    let place = Place::sqlite();
+    let program = Program::start(&place, &SET).await;
+    let Place::Sqlite(directory) = &place else { unreachable!() };
+    let (file, away) = (directory.path().join("memory.db"), directory.path().join("away.db"));
+    let ready = || ask(program.address, Method::GET, "/readyz", String::new());
+    assert_eq!(ready().await.unwrap().status, 200);
+    std::fs::rename(&file, &away).unwrap();
+    assert_eq!(ready().await.unwrap().status, 503);
+    assert!(!file.exists(), "and no empty file took its place");
+    std::fs::rename(&away, &file).unwrap();
+    assert_eq!(ready().await.unwrap().status, 200);
+    program.stop().await;
+}
+
+/// The JSON lines, as they are written wherever no one sits at a terminal, said that the store was unavailable, and nothing
+/// of why: of an error they hold what it says itself, and its sources were lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_holds_the_cause_of_an_unavailable_store_under_the_correlation_id() {
+    let place = Place::postgres();
+    let program = Program::start(&place, &[]).await;
+    let Place::Postgres(postgres) = &place else { unreachable!() };
+    postgres.stop(Shutdown::Immediate).unwrap();
+    let asked = [
+        (Method::GET, "/readyz", String::new()),
+        (Method::GET, "/memory/query", String::new()),
+        (Method::POST, "/memory/ingest", program::batch("one")),
+    ];
+    for (method, path, body) in asked {
+        let answer = ask(program.address, method, path, body).await.unwrap();
+        assert_eq!(answer.status, 503, "{path}");
+        let id = answer.headers["x-correlation-id"].to_str().unwrap();
+        program.logs(&[id, "ERROR", "store is unavailable: ", "connect"]).await;
+    }
+    program.stop().await;
+}

@@ -1,12 +1,11 @@
 //! Deleting what is over: idle buckets and expired records, on one replica at a time.
 
-use std::error::Error;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::pin;
 use std::time::Duration;
 
-use admit::{BudgetStore, IdempotencyStore, Now, TimeSource, Unavailable};
+use admit::{BudgetStore, Causes, IdempotencyStore, Now, TimeSource, Unavailable};
 use tokio::time::MissedTickBehavior;
 
 use crate::Leader;
@@ -104,8 +103,7 @@ impl<S: BudgetStore + IdempotencyStore + Leader> Maintenance<S> {
                 Ok(None) => tracing::debug!(sweep = SWEEP, "another replica leads"),
                 Err(error) => tracing::warn!(
                     sweep = SWEEP,
-                    error = &error as &(dyn Error + 'static),
-                    cause = error.source(),
+                    error = %Causes(&error),
                     "the sweep failed and is tried again at the next interval"
                 ),
             }

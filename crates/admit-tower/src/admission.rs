@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey};
-use admit::{IdempotencyStore, Unavailable};
+use admit::{Causes, IdempotencyStore, Unavailable};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -298,8 +298,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     fn unavailable(&self, cause: &Unavailable, id: &CorrelationId) -> Stopped {
-        let cause = cause as &dyn std::error::Error;
-        error!(correlation_id = %id, error = cause, "idempotency records unavailable; the request does not run");
+        error!(correlation_id = %id, error = %Causes(cause), "idempotency records unavailable; the request does not run");
         self.told(Keyed::Unavailable, Rejection::Unavailable)
     }
 

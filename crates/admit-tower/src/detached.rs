@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use admit::idempotency::{Claim, OnLapse, Outcome, Terms, Ticket};
-use admit::{IdempotencyError, IdempotencyStore, TimeSource, Unavailable};
+use admit::{Causes, IdempotencyError, IdempotencyStore, TimeSource, Unavailable};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
@@ -169,7 +169,7 @@ impl<S: IdempotencyStore> Detached<S> {
             Err(elapsed) => elapsed,
         };
         error!(
-            correlation_id = %self.correlation_id, error = cause, outcome = %done,
+            correlation_id = %self.correlation_id, error = %Causes(cause), outcome = %done,
             "a request ran, but its record could not be settled"
         );
         self.tell(Keyed::Unrecorded);

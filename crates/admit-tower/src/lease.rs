@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use admit::idempotency::{Terms, Ticket};
-use admit::{IdempotencyError, IdempotencyStore, TimeSource};
+use admit::{Causes, IdempotencyError, IdempotencyStore, TimeSource};
 use tokio::sync::oneshot;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tracing::{Instrument, Span, debug, warn};
@@ -89,7 +89,7 @@ impl Renewals {
                     Ok(Err(IdempotencyError::Unavailable(cause))) => cause,
                     Err(too_slow) => too_slow,
                 };
-                warn!(error = cause, "a run's lease was not renewed");
+                warn!(error = %Causes(cause), "a run's lease was not renewed");
             }
         };
         tokio::spawn(renewals.instrument(Span::current()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Charge, Decision, Grant, TakeError, TimeSource, Timestamp, Unavailable};
+use admit::{BudgetStore, Causes, Charge, Decision, Grant, TakeError, TimeSource, Timestamp, Unavailable};
 use http::HeaderMap;
 use http::request::Parts;
 use tracing::{debug, error, warn};
@@ -147,7 +147,7 @@ impl<S: BudgetStore> Limiter<S> {
             }
             Ok(Err(TakeError::Charge(cause))) => {
                 let id = CorrelationId::of(request);
-                error!(correlation_id = %id, error = &cause as &dyn std::error::Error, "the charges are wrong");
+                error!(correlation_id = %id, error = %Causes(&cause), "the charges are wrong");
                 self.tell(&quotas, Event::Unavailable);
                 self.reject(request, Rejection::Internal, Some(&id), HeaderMap::new())
             }
@@ -162,13 +162,12 @@ impl<S: BudgetStore> Limiter<S> {
 
     fn unavailable(&self, request: &Parts, quotas: &[Quota], cause: &Unavailable) -> Admission {
         let id = CorrelationId::of(request);
-        let cause = cause as &dyn std::error::Error;
         if quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen) {
-            warn!(correlation_id = %id, error = cause, "budgets unavailable; the request runs uncharged");
+            warn!(correlation_id = %id, error = %Causes(cause), "budgets unavailable; the request runs uncharged");
             self.tell(quotas, Event::FailedOpen);
             return self.uncharged();
         }
-        error!(correlation_id = %id, error = cause, "budgets unavailable; the request does not run");
+        error!(correlation_id = %id, error = %Causes(cause), "budgets unavailable; the request does not run");
         self.tell(quotas, Event::Unavailable);
         self.reject(request, Rejection::Unavailable, Some(&id), HeaderMap::new())
     }
@@ -202,8 +201,8 @@ impl<S: BudgetStore> Limiter<S> {
         let charges: Vec<Charge> = admitted.debits.into_iter().map(|(quota, _)| quota.charge).collect();
         match tokio::time::timeout(self.time_limit, self.store.refund(&charges)).await {
             Ok(Ok(())) => {}
-            Ok(Err(cause)) => warn!(error = &cause as &dyn std::error::Error, "a charge was not given back"),
-            Err(elapsed) => warn!(error = &elapsed as &dyn std::error::Error, "a charge was not given back"),
+            Ok(Err(cause)) => warn!(error = %Causes(&cause), "a charge was not given back"),
+            Err(elapsed) => warn!(error = %Causes(&elapsed), "a charge was not given back"),
         }
     }
 }

@@ -32,6 +32,7 @@
 mod bucket;
 mod budget;
 mod burst;
+mod causes;
 mod charge;
 mod clock;
 mod cost;
@@ -48,6 +49,7 @@ pub mod idempotency;
 pub use bucket::{Bucket, Wait};
 pub use budget::{Budget, BudgetError};
 pub use burst::{Burst, BurstError};
+pub use causes::Causes;
 pub use charge::Charge;
 pub use clock::{Clock, ManualClock, MonotonicClock, SystemClock, TimeSource};
 pub use cost::{Cost, CostError};

@@ -5,6 +5,7 @@
 
 use std::error::Error;
 
+use admit::Causes;
 use axum::response::{IntoResponse, Response};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
@@ -56,10 +57,8 @@ impl Problem {
 
     /// 500 with nothing of the cause, which goes to the log. Call it within the request, so that the log line has its
     /// correlation id.
-    pub fn internal(cause: &(dyn Error + 'static)) -> Self {
-        let chain: Vec<String> =
-            std::iter::successors(Some(cause), |&error| error.source()).map(ToString::to_string).collect();
-        tracing::error!(cause = chain.join(": "), "the request failed");
+    pub fn internal(cause: &dyn Error) -> Self {
+        tracing::error!(cause = %Causes(cause), "the request failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal",

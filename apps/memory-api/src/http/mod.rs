@@ -15,8 +15,8 @@ mod shape;
 
 use std::sync::Arc;
 
-use admit::TimeSource;
 use admit::idempotency::Terms;
+use admit::{Causes, TimeSource};
 use admit_store::AnyStore;
 use admit_tower::{
     BudgetLayer, IdempotencyLayer, Idempotent, IfMissing, JsonPointer, Limiter, Problem, Quota,
@@ -139,8 +139,8 @@ fn respond(problem: Problem) -> Response {
 }
 
 /// The store cannot answer; the cause goes to the log, with the request's correlation id.
-fn unavailable(cause: &(dyn std::error::Error + 'static)) -> Response {
-    tracing::error!(error = cause, "the store is unavailable");
+fn unavailable(cause: &dyn std::error::Error) -> Response {
+    tracing::error!(error = %Causes(cause), "the store is unavailable");
     admit_tower::Rejection::Unavailable.problem().into_response()
 }
 

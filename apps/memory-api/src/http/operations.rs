@@ -1,5 +1,6 @@
 //! What operators ask: whether the process lives, whether it can work, and what it did.
 
+use admit::BudgetStore;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -12,9 +13,12 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The store answers.
+/// The store answers, for jobs and for budgets: either has connections of its own.
 pub(super) async fn readyz(State(app): State<App>) -> Response {
-    match app.storage.open_jobs().await {
+    if let Err(cause) = app.storage.open_jobs().await {
+        return unavailable(&cause);
+    }
+    match app.store.peek(&[app.limits.probe()], app.time.now()).await {
         Ok(_) => "ready\n".into_response(),
         Err(cause) => unavailable(&cause),
     }

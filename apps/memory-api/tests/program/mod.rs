@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+use tokio::sync::watch;
 
 pub const KEY: &str = "key-of-acme";
 
@@ -91,6 +92,7 @@ impl Place {
 /// A process. It is killed when this is dropped.
 pub struct Program {
     pub address: SocketAddr,
+    log: watch::Receiver<String>,
     child: Child,
 }
 
@@ -123,8 +125,21 @@ impl Program {
             }
             seen += &line;
         };
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} }); // It must be able to log.
-        Self { address, child }
+        let (logged, log) = watch::channel(String::new());
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                logged.send_modify(|log| *log += &(line + "\n"));
+            }
+        });
+        Self { address, log, child }
+    }
+
+    /// Waits until a line of the log holds all of `parts`.
+    pub async fn logs(&self, parts: &[&str]) {
+        let mut log = self.log.clone();
+        let holds = |log: &String| log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        let logged = tokio::time::timeout(Duration::from_secs(10), log.wait_for(holds)).await;
+        assert!(matches!(logged, Ok(Ok(_))), "no line holds {parts:?}: {}", *self.log.borrow());
     }
 
     /// Kills it after a while, at which it must still run.

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use admit::Unavailable;
+use admit::{Causes, Unavailable};
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
@@ -171,10 +171,7 @@ fn attempt(connection: &mut Connection, check: Check<'_>, batch: &mut [Box<dyn J
 /// left over for that of the file which was put in the place of this one.
 fn empty_log(connection: &Connection) {
     if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "the log of a file that is gone was not emptied"
-        );
+        tracing::warn!(error = %Causes(&error), "the log of a file that is gone was not emptied");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use admit::{Budget, BudgetStore, Charge, Decision, Key, Scope, TimeSource};
+use admit::{Budget, BudgetStore, Causes, Charge, Decision, Key, Scope, TimeSource};
 
 use crate::access::{IssuanceLimitError, IssuanceLimiter, IssuanceRefused};
 use crate::fleet::DomainId;
@@ -55,7 +55,7 @@ impl<S: BudgetStore> IssuanceLimiter for StoreIssuanceLimiter<S> {
 
     async fn give_back(&self, domain: DomainId) {
         if let Err(error) = self.store.refund(&[self.charge(domain)]).await {
-            tracing::warn!(%domain, cause = %error, "an issuance that did not take place stays spent");
+            tracing::warn!(%domain, cause = %Causes(&error), "an issuance that did not take place stays spent");
         }
     }
 }

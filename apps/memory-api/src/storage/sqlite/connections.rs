@@ -166,10 +166,8 @@ impl WriteError {
 }
 
 fn open(path: &Path, writes: bool) -> rusqlite::Result<Connection> {
-    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    if writes {
-        flags |= OpenFlags::SQLITE_OPEN_CREATE;
-    }
+    // The store has made the file. One that is gone since must not come back empty.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(STATEMENT_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(32);
