@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit_tower::strict_json::{self, Object};
+use admit_tower::strict_json::{self, Object, word};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -51,6 +51,7 @@ pub enum RequestError {
 #[serde(deny_unknown_fields)]
 struct Body {
     resource_id: String,
+    #[serde(deserialize_with = "word")]
     kind: Kind,
     target: Value,
     requested_ttl_seconds: Option<u64>,
@@ -157,6 +158,7 @@ mod tests {
             json!({"resource_id": "00000000000040008000000000000001"}),
             json!({"kind": "vnc"}),
             json!({"kind": 1}),
+            json!({"kind": {"ssh": null}}), // Was taken for the word.
             json!({"requested_ttl_seconds": 0}),
             json!({"requested_ttl_seconds": -1}),
             json!({"requested_ttl_seconds": "60"}),

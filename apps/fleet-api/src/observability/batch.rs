@@ -269,6 +269,15 @@ mod tests {
         for (kind, array) in ARRAYS {
             assert!(malformed(kind, array).contains("expected an object"), "{array}");
         }
+        // Once an object whose one member is the word, and null, was taken for it.
+        let sample = format!(r#"[{{"group":{{"agent_stats":null}},"name":"up","value":1,{TIME}}}]"#);
+        let line = format!(r#"{{"severity":{{"err":null}},"message":"x",{TIME}}}"#);
+        let event = format!(r#"{{"source":{{"k8s":null}},"action":"a","outcome":"b",{TIME}}}"#);
+        for (kind, object) in
+            [(BatchKind::Metrics, sample), (BatchKind::Logs, line), (BatchKind::Audit, event)]
+        {
+            assert!(malformed(kind, &object).contains("expected a string"), "{object}");
+        }
         for wrong in ["{}", "[1]", "[", "[] x", r#"[{"value":1e999}]"#, "\u{feff}[]"] {
             malformed(BatchKind::Metrics, wrong);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use admit_tower::strict_json::{self, Object};
+use admit_tower::strict_json::{self, Object, word};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,6 +14,7 @@ use crate::rfc3339;
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Metric {
+    #[serde(deserialize_with = "word")]
     group: Group,
     name: Text,
     value: f64,
@@ -35,6 +36,7 @@ enum Group {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LogLine {
+    #[serde(deserialize_with = "word")]
     severity: Severity,
     message: String,
     timestamp: Rfc3339,
@@ -61,7 +63,7 @@ enum Severity {
 /// What every audit event has; the rest is its source's own and is kept as it came.
 #[derive(Debug, Deserialize)]
 struct AuditEvent {
-    #[serde(rename = "source")]
+    #[serde(rename = "source", deserialize_with = "word")]
     _source: Source,
     #[serde(rename = "action")]
     _action: Text,
