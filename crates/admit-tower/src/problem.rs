@@ -23,6 +23,10 @@ use serde_json::Value;
 /// The media type of a problem document.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
+/// The most characters of a detail. It is for people, and may repeat what a request holds, as the name of a member that
+/// nobody knows; the answer to a small request must not be a large one.
+const MAX_DETAIL_CHARS: usize = 1_000;
+
 /// A problem document: `type`, `title`, `status`, `detail`, then extension members in the order they were added.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
@@ -54,10 +58,14 @@ impl Problem {
         self
     }
 
-    /// Sets what went wrong this time, for a human reader.
+    /// Sets what went wrong this time, for a human reader. What is longer than 1,000 characters is cut.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<Cow<'static, str>>) -> Self {
-        self.detail = Some(detail.into());
+        let mut detail = detail.into();
+        if let Some((end, _)) = detail.char_indices().nth(MAX_DETAIL_CHARS) {
+            detail = Cow::Owned(format!("{}…", &detail[..end]));
+        }
+        self.detail = Some(detail);
         self
     }
 
@@ -191,6 +199,15 @@ mod tests {
             problem.to_json(),
             r#"{"type":"about:blank","title":"Conflict","status":409,"a":3,"b":2}"#
         );
+    }
+
+    /// The name of a member of five million characters, from a body of five thousand bytes that was deflated, came back
+    /// whole.
+    #[test]
+    fn a_detail_is_cut_between_characters() {
+        let detail = |chars: usize| Problem::new(StatusCode::BAD_REQUEST).detail("é".repeat(chars)).detail;
+        assert_eq!(detail(1_000), Some("é".repeat(1_000).into()));
+        assert_eq!(detail(5_000_000), Some(format!("{}…", "é".repeat(1_000)).into()));
     }
 
     #[test]
