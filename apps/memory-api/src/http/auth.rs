@@ -5,7 +5,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::context::Known;
 use super::{App, respond};
@@ -14,7 +14,7 @@ use super::{App, respond};
 pub(super) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let Some(caller) = presented(request.headers()).and_then(|key| app.keys.identify(key)) else {
         let problem = Problem::new(StatusCode::UNAUTHORIZED)
-            .detail("send a known API key in X-Api-Key, apikey, or Authorization: Bearer")
+            .detail("send one known API key, in X-Api-Key, apikey, or Authorization: Bearer")
             .with("error", "unauthorized")
             .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return respond(problem);
@@ -26,12 +26,17 @@ pub(super) async fn authenticate(State(app): State<App>, mut request: Request, n
 }
 
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
-    let plain = headers.get("x-api-key").or_else(|| headers.get("apikey"));
-    plain.map(HeaderValue::as_bytes).or_else(|| {
-        let value = headers.get(AUTHORIZATION)?.as_bytes();
-        let (scheme, key) = value.split_at_checked("Bearer ".len())?;
-        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key.trim_ascii())
-    })
+    if let Some(name) = ["x-api-key", "apikey"].into_iter().find(|name| headers.contains_key(*name)) {
+        return only(headers, &HeaderName::from_static(name));
+    }
+    let (scheme, key) = only(headers, &AUTHORIZATION)?.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key.trim_ascii())
+}
+
+/// The value of a header that stands once. Of two, one may be the caller's and one what a proxy in front put there.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none()).map(HeaderValue::as_bytes)
 }
 
 #[cfg(test)]
@@ -41,10 +46,8 @@ mod tests {
     #[test]
     fn three_headers_carry_a_key() {
         let key = |name: &'static str, value: &'static str| {
-            let headers = HeaderMap::from_iter([(
-                http::HeaderName::from_static(name),
-                HeaderValue::from_static(value),
-            )]);
+            let headers =
+                HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]);
             presented(&headers).map(<[u8]>::to_vec)
         };
         for (name, value) in [("x-api-key", "k"), ("apikey", "k"), ("authorization", "bearer k")] {
@@ -53,5 +56,17 @@ mod tests {
         assert_eq!(key("authorization", "Basic k"), None);
         assert_eq!(key("authorization", "Bearer"), None);
         assert_eq!(key("cookie", "k"), None);
+    }
+
+    /// The first of two was taken, whichever of them a proxy had checked.
+    #[test]
+    fn two_keys_in_one_header_are_none() {
+        for name in ["x-api-key", "apikey", "authorization"] {
+            let mut headers = HeaderMap::new();
+            for value in ["Bearer k", "Bearer l"] {
+                headers.append(name, HeaderValue::from_static(value));
+            }
+            assert_eq!(presented(&headers), None, "{name}");
+        }
     }
 }
