@@ -1,10 +1,9 @@
 //! The `fleet-api` program: reads its variables and its file, and serves until it is told to stop.
 
-use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 
-use admit::TimeSource;
+use admit::{Causes, TimeSource};
 use admit_listen::Limits;
 use admit_store::maintenance::Maintenance;
 use fleet_api::app::App;
@@ -16,6 +15,8 @@ use fleet_api::storage::{self, StorageError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Why the service does not start.
 #[derive(Debug, thiserror::Error)]
@@ -63,9 +64,7 @@ fn main() -> ExitCode {
     match start() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let chain = std::iter::successors(Some(&error as &dyn Error), |&error| error.source());
-            let chain: Vec<String> = chain.map(ToString::to_string).collect();
-            eprintln!("fleet-api does not start: {}", chain.join(": "));
+            eprintln!("fleet-api does not start: {}", Causes(&error));
             ExitCode::FAILURE
         }
     }
@@ -75,7 +74,8 @@ fn main() -> ExitCode {
 async fn start() -> Result<(), StartError> {
     let settings =
         Settings::read(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))?;
-    tracing_subscriber::fmt().json().with_env_filter(&settings.log).with_writer(std::io::stderr).init();
+    let lines = tracing_subscriber::fmt::layer().json().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(settings.log.clone()).with(lines).init();
     warn_of_unknown_variables();
     let description = Description::read(&settings.file)
         .map_err(|cause| StartError::File { path: settings.file.display().to_string(), cause })?;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use admit::Budget;
+use tracing::Level;
+use tracing_subscriber::filter::{ParseError, Targets};
 
 /// Everything that is set from outside, except the fleet itself.
 #[derive(Clone, Debug)]
@@ -28,8 +30,8 @@ pub struct Settings {
     pub ingest_file: PathBuf,
     /// How large that file may grow before it becomes the previous one, in bytes.
     pub ingest_file_max_bytes: u64,
-    /// What is logged, as `tracing_subscriber`'s filters are written.
-    pub log: String,
+    /// What is logged.
+    pub log: Targets,
 }
 
 /// The budgets of secret reads, in reads.
@@ -186,7 +188,7 @@ pub const VARIABLES: [Variable; 13] = [
     },
     Variable {
         name: "FLEET_LOG",
-        takes: "a filter as in \"info\" or \"fleet_api=debug\"",
+        takes: "a filter as in \"info\" or \"fleet_api=debug\", or \"off\"",
         default: Some("info"),
         what: "what is logged, as JSON lines on standard error",
     },
@@ -218,10 +220,10 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Reads the variables through `lookup`, as `|name| std::env::var(name).ok()` would.
+    /// Reads the variables through `lookup`, which puts U+FFFD in the place of what is not UTF-8.
     ///
     /// # Errors
-    /// [`SettingsError`] for the first variable that is wrong.
+    /// [`SettingsError`] for the first variable that is wrong or holds U+FFFD.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
         let read = Reader(lookup);
         let max_body_bytes = read.bytes("FLEET_INGEST_MAX_BODY_BYTES", 1..=1 << 26)? as usize;
@@ -260,6 +262,9 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
         let variable = variable(name);
         let set = (self.0)(name).or_else(|| variable.default.map(ToOwned::to_owned));
         let value = set.ok_or(SettingsError::Missing { name: variable.name, takes: variable.takes })?;
+        if value.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(wrong(name, "…", "it is not UTF-8"));
+        }
         if value.trim().is_empty() { Err(wrong(name, value, "it is empty")) } else { Ok(value) }
     }
 
@@ -309,13 +314,21 @@ fn wrong(name: &str, value: impl Into<String>, why: impl Into<String>) -> Settin
     SettingsError::Wrong { name, value: value.into(), why: why.into(), takes }
 }
 
-struct Filter(String);
+struct Filter(Targets);
 
 impl FromStr for Filter {
-    type Err = tracing_subscriber::filter::ParseError;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        tracing_subscriber::EnvFilter::builder().parse(text).map(|_| Self(text.to_owned()))
+        let filter: Targets = text.parse().map_err(|error: ParseError| error.to_string())?;
+        if text.split(',').any(|directive| directive.trim().is_empty()) {
+            return Err("a part of it is empty".to_owned()); // Would be taken for `error`.
+        }
+        // A misspelt level is the name of a target.
+        if text == "off" || filter.would_enable(env!("CARGO_CRATE_NAME"), &Level::ERROR) {
+            return Ok(Self(filter));
+        }
+        Err("it logs not even this service's errors, as off would say".to_owned())
     }
 }
 
@@ -365,6 +378,13 @@ mod tests {
             ("FLEET_INGEST_FILE", ""),
             ("FLEET_INGEST_FILE_MAX_BYTES", "1"),
             ("FLEET_LOG", "fleet_api=loud"),
+            // These two silenced the log, as a misspelt level is the name of a target.
+            ("FLEET_LOG", "wran"),
+            ("FLEET_LOG", "info,"),
+            // These would have been files of another name.
+            ("FLEET_FILE", "\u{fffd}.toml"),
+            ("FLEET_INGEST_FILE", "\u{fffd}.ndjson"),
+            ("FLEET_DATABASE_URL", "sqlite:\u{fffd}.db"),
         ] {
             let error = read(&[(name, value)]).unwrap_err().to_string();
             assert!(error.starts_with(name) && error.contains("takes "), "{error}");

@@ -7,6 +7,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+
 use crate::keys::{ApiKeys, ApiKeysError};
 
 /// One variable, as `--help` shows it.
@@ -98,7 +101,7 @@ const LOG_FORMAT: Setting = Setting {
 const LOG: Setting = Setting {
     name: "MEM_LOG",
     default: "info",
-    takes: "a tracing filter, as in info or memory_api=debug",
+    takes: "a tracing filter, as in info or memory_api=debug, or off",
     about: "which log lines are written",
 };
 
@@ -207,6 +210,10 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn read<T>(&mut self, setting: Setting, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = (self.look_up)(setting.name)?;
+        if value.contains(char::REPLACEMENT_CHARACTER) {
+            self.wrong(setting, "not UTF-8".to_owned());
+            return None;
+        }
         parse(value.trim()).map_err(|problem| self.wrong(setting, problem)).ok()
     }
 
@@ -243,10 +250,10 @@ fn whole_number(text: &str, least: u64, most: u64) -> Result<u64, String> {
 }
 
 impl Config {
-    /// Reads every setting through `look_up`.
+    /// Reads every setting through `look_up`, which puts U+FFFD in the place of what is not UTF-8.
     ///
     /// # Errors
-    /// [`ConfigErrors`] with every bad value, and for a listener that others can reach with no keys set.
+    /// [`ConfigErrors`] with every bad value, with every one that holds U+FFFD, and for a listener that others can reach with no keys set.
     pub fn read(look_up: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
         let mut reader = Reader { look_up, errors: Vec::new() };
 
@@ -280,7 +287,15 @@ impl Config {
             "json" => Ok(LogFormat::Json),
             other => Err(format!("{} is not a log format", quoted(other))),
         });
-        let log_filter = reader.read(LOG, |text| match text.parse::<tracing_subscriber::filter::Targets>() {
+        let log_filter = reader.read(LOG, |text| match text.parse::<Targets>() {
+            Ok(_) if text == "off" => Ok(text.to_owned()),
+            Ok(_) if text.split(',').any(|directive| directive.trim().is_empty()) => {
+                Err(format!("{} has an empty part", quoted(text))) // Would be taken for `error`.
+            }
+            // A misspelt level is the name of a target.
+            Ok(filter) if !filter.would_enable(env!("CARGO_CRATE_NAME"), &Level::ERROR) => {
+                Err(format!("{} logs not even this service's errors, as off would say", quoted(text)))
+            }
             Ok(_) => Ok(text.to_owned()),
             Err(_) => Err(format!("{} is not a filter", quoted(text))),
         });
@@ -302,8 +317,7 @@ impl Config {
         })
     }
 
-    /// Reads the environment of the process. A value that is not UTF-8 is read with replacement characters, which no
-    /// setting takes.
+    /// Reads the environment of the process.
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -397,6 +411,29 @@ mod tests {
         assert_eq!(config.log_format, Some(LogFormat::Json));
         assert_eq!(config.log_filter, "memory_api=debug");
         assert!(!format!("{config:?}").contains("u:p"));
+    }
+
+    /// Of `sqlite:` and a path that is not UTF-8, a file of another name was made; a filter with a misspelt level, or a
+    /// comma at its end, silenced the log.
+    #[test]
+    fn what_would_quietly_mean_something_else_is_refused() {
+        for (name, value) in [
+            ("MEM_DATABASE_URL", "sqlite:\u{fffd}.db"),
+            ("MEM_DATABASE_URL", "postgres://u:\u{fffd}@h/d"),
+            ("MEM_LOG", "admit\u{fffd},info"),
+            ("MEM_LOG", ""),
+            ("MEM_LOG", "wran"),
+            ("MEM_LOG", "info,"),
+            ("MEM_LOG", "admit_store=debug"),
+        ] {
+            let error = read(&[(name, value)]).unwrap_err();
+            assert!(error.starts_with(name) && error.contains("it takes"), "{value}: {error}");
+        }
+        for filter in
+            ["off", "error", "warn,memory_api=debug", "memory_api", "memory_api=warn,admit_store=trace"]
+        {
+            assert_eq!(read(&[("MEM_LOG", filter)]).unwrap().log_filter, filter);
+        }
     }
 
     #[test]
