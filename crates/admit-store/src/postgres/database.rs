@@ -15,7 +15,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::in_flight::{SETTLE_LIMIT, in_flight};
+use super::in_flight::{SETTLE_LIMIT, give_back, in_flight};
 use super::migrate::ConnectError;
 use super::{PostgresConfig, tls};
 
@@ -184,8 +184,9 @@ impl Database {
         };
         let answer = timeout(self.0.statement_timeout, answer).await;
         let answer = answer.map_err(|_| CallError::TimedOut(self.0.statement_timeout))?;
-        drop(ScopeGuard::into_inner(busy)); // Back to the pool.
-        answer.map_err(CallError::Statement)
+        let answer = answer.map_err(CallError::Statement);
+        give_back(ScopeGuard::into_inner(busy), answer.as_ref().err().and_then(CallError::code));
+        answer
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use deadpool_postgres::Object;
 use scopeguard::ScopeGuard;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How long a statement that nobody waits for any more may go on. Most end within milliseconds, and a connection costs
@@ -35,4 +36,16 @@ pub fn in_flight(
             }
         });
     })
+}
+
+/// Gives a connection back to its pool when the answer is there, and tells by the answer's code whether the session is of
+/// any more use.
+///
+/// One whose transactions are read-only, because the server has become a standby or a setting said so when the session
+/// began, stays like that: it is closed, so that the next statement is sent to whoever takes the connection then.
+pub fn give_back(connection: Object, code: Option<&SqlState>) {
+    const INVALID_TRANSACTION_STATE: &str = "25"; // The class of codes.
+    if code.is_some_and(|code| code.code().starts_with(INVALID_TRANSACTION_STATE)) {
+        drop(Object::take(connection));
+    }
 }

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use admit::Rules;
 
 pub use config::{PostgresConfig, SchemaName, SchemaNameError};
-pub use in_flight::in_flight;
+pub use in_flight::{give_back, in_flight};
 pub use migrate::ConnectError;
 /// TLS by rustls, whose settings and errors [`connector`] and [`PostgresConfig`] name.
 pub use rustls;

@@ -55,6 +55,24 @@ async fn paused_is_unavailable_within_the_time_limit() {
     assert!(take(&store).await.unwrap().is_granted());
 }
 
+/// Sessions that began while the server was read-only stayed so and went back to the pool, and takes failed on them long
+/// after it was writable again.
+#[tokio::test]
+async fn read_only_is_unavailable_and_over_when_it_is_over() {
+    let postgres = Postgres::fast().unwrap();
+    let store = hasty(postgres.url()).await;
+    assert!(take(&store).await.unwrap().is_granted());
+    let setting = "ALTER DATABASE postgres SET default_transaction_read_only = on";
+    postgres.psql_in("template1", setting).unwrap();
+    let ending = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'admit'";
+    postgres.psql_in("template1", ending).unwrap();
+    for _ in 0..20 {
+        assert!(matches!(take(&store).await, Err(TakeError::Unavailable(_))));
+    }
+    postgres.psql_in("template1", "ALTER DATABASE postgres RESET default_transaction_read_only").unwrap();
+    assert!(take(&store).await.unwrap().is_granted());
+}
+
 /// Waits until so many statements wait for a lock.
 async fn lock_waits(postgres: &Postgres, count: &str) {
     while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use admit::{IdempotencyError, Unavailable};
-use admit_store::postgres::{MakeRustlsConnect, ScopeGuard, connector, in_flight, rustls};
+use admit_store::postgres::{MakeRustlsConnect, ScopeGuard, connector, give_back, in_flight, rustls};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime};
 use futures::future::BoxFuture;
 use tokio::time::timeout;
@@ -154,7 +154,7 @@ impl Connections {
         let connection = self.pool.get().await.map_err(Failure::Pool)?;
         let mut busy = in_flight(connection, self.tls.clone(), STATEMENT_TIMEOUT);
         let done = timeout(STATEMENT_TIMEOUT, work(&mut busy)).await.map_err(|_| Failure::TimedOut)?;
-        drop(ScopeGuard::into_inner(busy)); // Back to the pool.
+        give_back(ScopeGuard::into_inner(busy), done.as_ref().err().and_then(Failure::code));
         done
     }
 }
