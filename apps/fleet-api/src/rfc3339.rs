@@ -20,7 +20,7 @@ pub fn format(instant: Timestamp) -> String {
         .to_string()
 }
 
-/// `YYYY-MM-DDThh:mm:ss`, a fraction if there is one, and `Z` or `±hh:mm`.
+/// `YYYY-MM-DDThh:mm:ss`, a fraction if there is one, and `Z` or `±hh:mm`, of less than a day.
 fn has_the_form(text: &[u8]) -> bool {
     let matches = |text: &[u8], form: &[u8]| {
         text.len() == form.len()
@@ -37,6 +37,7 @@ fn has_the_form(text: &[u8]) -> bool {
     matches(date_time, b"0000-00-00T00:00:00")
         && (1..=9).contains(&fraction.len())
         && (matches(zone, b"Z") || matches(zone, b"+00:00") || matches(zone, b"-00:00"))
+        && zone.get(1..3).is_none_or(|hours| hours < b"24".as_slice())
 }
 
 #[cfg(test)]
@@ -60,6 +61,7 @@ mod tests {
             "2025-01-01T00:00:00",
             "2025-01-01T00:00:00.Z",
             "2025-01-01T00:00:00+0100",
+            "2025-01-01T00:00:00+24:00", // Was taken.
             "2025-01-01T00:00:00Z[UTC]",
             "2025-13-01T00:00:00Z",
             "0001-01-01T00:00:00Z",
