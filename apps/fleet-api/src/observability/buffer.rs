@@ -31,8 +31,21 @@ pub trait TelemetrySink: Send + 'static {
 
 /// The buffer has no room for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the telemetry buffer is full")]
-pub struct BufferFull;
+pub enum BufferError {
+    /// Now. There is room again when what waits is written.
+    #[error("the telemetry buffer is full")]
+    Full,
+    /// Ever: the batch is larger than the whole buffer.
+    #[error(
+        "the batch takes {bytes} bytes in the telemetry buffer, which holds {max_bytes}; send smaller batches"
+    )]
+    NeverFits {
+        /// The size of the batch, with what is written of its origin beside each record.
+        bytes: usize,
+        /// The size of the buffer.
+        max_bytes: usize,
+    },
+}
 
 /// Where requests put batches. Clones share the buffer.
 #[derive(Clone, Debug)]
@@ -72,14 +85,18 @@ impl Buffer {
     /// Hands a batch over, if there is room for all of it.
     ///
     /// # Errors
-    /// [`BufferFull`]; also when the consumer is gone.
-    pub fn push(&self, batch: Rendered) -> Result<(), BufferFull> {
+    /// [`BufferError`]; it is full also when the consumer is gone.
+    pub fn push(&self, batch: Rendered) -> Result<(), BufferError> {
+        let (bytes, max_bytes) = (batch.lines.len(), self.max_bytes);
+        if bytes > max_bytes {
+            return Err(BufferError::NeverFits { bytes, max_bytes });
+        }
         let permits = |semaphore: &Arc<Semaphore>, count: usize| {
-            let count = u32::try_from(count).map_err(|_| BufferFull)?;
-            semaphore.clone().try_acquire_many_owned(count).map_err(|_| BufferFull)
+            let count = u32::try_from(count).map_err(|_| BufferError::Full)?;
+            semaphore.clone().try_acquire_many_owned(count).map_err(|_| BufferError::Full)
         };
-        let permits = [permits(&self.records, batch.records)?, permits(&self.bytes, batch.lines.len())?];
-        self.sender.send(Waiting { batch, _permits: permits }).map_err(|_| BufferFull)?;
+        let permits = [permits(&self.records, batch.records)?, permits(&self.bytes, bytes)?];
+        self.sender.send(Waiting { batch, _permits: permits }).map_err(|_| BufferError::Full)?;
         self.metrics.set_buffered_bytes(self.max_bytes - self.bytes.available_permits());
         Ok(())
     }
@@ -173,9 +190,12 @@ mod tests {
     async fn a_full_buffer_refuses_and_has_room_again_when_it_is_written() {
         let (buffer, consumer) = Buffer::new(2, 10, Metrics::default());
         buffer.push(batch("12345")).unwrap();
-        assert_eq!(buffer.push(batch("123456")), Err(BufferFull), "by bytes");
+        assert_eq!(buffer.push(batch("123456")), Err(BufferError::Full), "by bytes");
         buffer.push(batch("1234")).unwrap();
-        assert_eq!(buffer.push(batch("1")), Err(BufferFull), "by records");
+        assert_eq!(buffer.push(batch("1")), Err(BufferError::Full), "by records");
+        // Such a batch was told to come again, for ever.
+        let never = BufferError::NeverFits { bytes: 11, max_bytes: 10 };
+        assert_eq!(buffer.push(batch("12345678901")), Err(never));
 
         let sink = Sink { failures_left: Arc::new(Mutex::new(3)), ..Sink::default() };
         let consuming = tokio::spawn(consumer.run(sink.clone(), CancellationToken::new()));
@@ -196,6 +216,6 @@ mod tests {
         let consuming = tokio::spawn(consumer.run(sink, give_up.clone()));
         give_up.cancel();
         consuming.await.unwrap();
-        assert_eq!(buffer.push(batch("1")), Err(BufferFull), "nobody would write it");
+        assert_eq!(buffer.push(batch("1")), Err(BufferError::Full), "nobody would write it");
     }
 }

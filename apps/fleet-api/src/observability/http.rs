@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use super::{
-    BatchError, BatchKind, BatchLimits, Buffer, BufferFull, Encoding, InflateError, IngestLimitError,
+    BatchError, BatchKind, BatchLimits, Buffer, BufferError, Encoding, InflateError, IngestLimitError,
     IngestLimiter, IngestRefused, Origin, Rendered, inflate, render,
 };
 use crate::fleet::Fleet;
@@ -187,9 +187,14 @@ impl From<BatchError> for Problem {
     }
 }
 
-impl From<BufferFull> for Problem {
-    fn from(full: BufferFull) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ingest_buffer_unavailable", full.to_string())
-            .retry_after(Some(BUFFER_RETRY_AFTER_SECONDS))
+impl From<BufferError> for Problem {
+    fn from(error: BufferError) -> Self {
+        match error {
+            BufferError::Full => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "ingest_buffer_unavailable", error.to_string())
+                    .retry_after(Some(BUFFER_RETRY_AFTER_SECONDS))
+            }
+            BufferError::NeverFits { .. } => Self::too_large("ingest_body_too_large", error.to_string()),
+        }
     }
 }

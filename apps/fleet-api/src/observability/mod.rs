@@ -13,6 +13,6 @@ pub mod http;
 pub mod persistence;
 
 pub use batch::{BatchError, BatchKind, BatchLimits, Origin, Rendered, render};
-pub use buffer::{Buffer, BufferFull, Consumer, TelemetrySink};
+pub use buffer::{Buffer, BufferError, Consumer, TelemetrySink};
 pub use inflate::{Encoding, InflateError, inflate};
 pub use limiter::{IngestLimitError, IngestLimiter, IngestRefused};
