@@ -7,6 +7,8 @@ mod form;
 mod position;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,6 +29,9 @@ use position::Position;
 
 /// The longest session that a domain may allow.
 const MAX_SESSION_TTL_SECONDS: u64 = 30 * 86_400;
+
+/// The largest file that is read: a fleet of some hundred thousand nodes. A device would never end.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// What the file describes, context by context.
 #[derive(Debug)]
@@ -53,7 +58,7 @@ pub enum FleetFileError {
         path: String,
         /// Why not.
         #[source]
-        cause: std::io::Error,
+        cause: io::Error,
     },
     /// It is wrong at a place.
     #[error("line {line}, column {column}: {what}")]
@@ -90,8 +95,16 @@ impl Description {
 }
 
 fn read(path: &Path) -> Result<String, FleetFileError> {
-    std::fs::read_to_string(path)
-        .map_err(|cause| FleetFileError::Unreadable { path: path.display().to_string(), cause })
+    let mut text = String::new();
+    let file = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
+    match file {
+        Ok(bytes) if bytes as u64 > MAX_FILE_BYTES => {
+            Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")))
+        }
+        read => read,
+    }
+    .map(|_| text)
+    .map_err(|cause| FleetFileError::Unreadable { path: path.display().to_string(), cause })
 }
 
 struct Reader<'a> {
@@ -301,5 +314,22 @@ impl Reader<'_> {
 
     fn wrong<T>(&self, at: &Spanned<T>, what: impl Into<String>) -> FleetFileError {
         Position::of(at.span().start, self.text).wrong(what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device, or a dump that was named by mistake, was read until the memory was full.
+    #[test]
+    fn a_file_larger_than_any_fleet_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fleet.toml");
+        File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        let error = Description::read(&path).unwrap_err();
+        assert!(
+            matches!(&error, FleetFileError::Unreadable { cause, .. } if cause.to_string().contains("larger"))
+        );
     }
 }
