@@ -88,9 +88,20 @@ impl Description {
     pub fn parse(text: &str, beside: &Path) -> Result<Self, FleetFileError> {
         let form: FileForm = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            Position::of(at, text).wrong(error.message())
+            Position::of(at, text).wrong(without_text(error.message()))
         })?;
         Reader { text, beside }.describe(&form)
+    }
+}
+
+/// What serde says of a text where something else must stand, without the text: it may be a secret in the wrong place.
+fn without_text(message: &str) -> String {
+    const TEXT: &str = "string \"";
+    match (message.find(TEXT), message.rfind("\", expected")) {
+        (Some(start), Some(end)) if start + TEXT.len() <= end => {
+            format!("{}string{}", &message[..start], &message[end + 1..])
+        }
+        _ => message.to_owned(),
     }
 }
 
@@ -320,6 +331,24 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `versions = "hunter2"` was answered with `invalid type: string "hunter2", expected a sequence`.
+    #[test]
+    fn a_secret_in_the_wrong_place_is_not_shown() {
+        for wrong in [
+            "signing = \"hunter2\"",
+            "signing = [\"hunter2\"]",
+            "secrets = \"hunter2\"",
+            "secrets = [\"hunter2\"]",
+            "secrets = [{ name = \"a\", versions = \"hunter2\" }]",
+            "secrets = [{ name = \"a\", versions = [\"hunter2\\\", expected\"] }]",
+            "secrets = [{ name = \"a\", versions = [{ version = \"hunter2\" }] }]",
+        ] {
+            let error = Description::parse(wrong, Path::new("")).unwrap_err().to_string();
+            assert!(error.starts_with("line 1, ") && error.contains("expected"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
 
     /// A device, or a dump that was named by mistake, was read until the memory was full.
     #[test]
