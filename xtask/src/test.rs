@@ -1,8 +1,6 @@
 //! `cargo xtask test`.
 
-use std::ffi::OsString;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::Options;
 use crate::packages;
@@ -11,11 +9,11 @@ use crate::tools::{NEXTEST, command};
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let may_install = !options.no_install;
-    let path = path_with(packages::servers(may_install)?)?;
+    packages::servers(may_install)?;
     let runner_args: Vec<&str> = options.runner_args.iter().map(String::as_str).collect();
 
     if runner_args.is_empty() {
-        step(cargo(&["test", "--workspace", "--all-features", "--doc"]).env("PATH", &path))?;
+        step(&mut cargo(&["test", "--workspace", "--all-features", "--doc"]))?;
     }
     let mut tests = match NEXTEST.program(may_install) {
         Ok(nextest) => {
@@ -32,12 +30,5 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if !names_packages {
         tests.arg("--workspace");
     }
-    step(tests.args(runner_args).env("PATH", &path))
-}
-
-/// The PATH with `dirs` in front, so that the tests use the servers that were named.
-fn path_with(dirs: Vec<std::path::PathBuf>) -> Result<OsString> {
-    let old = std::env::var_os("PATH").unwrap_or_default();
-    std::env::join_paths(dirs.into_iter().chain(std::env::split_paths(&old)))
-        .context("the PATH is not a list")
+    step(tests.args(runner_args))
 }

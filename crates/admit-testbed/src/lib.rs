@@ -20,9 +20,11 @@ mod pgbouncer;
 mod port;
 mod postgres;
 mod postgres_files;
+mod programs;
 
 pub use daemon::Daemon;
 pub use home::Home;
 pub use pgbouncer::PgBouncer;
 pub use port::Port;
 pub use postgres::{Postgres, Shutdown};
+pub use programs::{PostgresPrograms, Programs};

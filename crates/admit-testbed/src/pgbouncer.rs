@@ -1,10 +1,6 @@
 //! PgBouncer, the pooler that many deployments put before PostgreSQL.
 
-use std::path::Path;
-
-use anyhow::Context;
-
-use crate::{Daemon, Home, Port, Postgres};
+use crate::{Daemon, Home, Port, Postgres, programs};
 
 /// A PgBouncer in transaction mode: consecutive transactions of one client may run on different connections.
 #[derive(Debug)]
@@ -20,13 +16,7 @@ impl PgBouncer {
     /// # Errors
     /// If PgBouncer is not installed, or does not start.
     pub fn start(postgres: &Postgres) -> anyhow::Result<Self> {
-        let program = ["/usr/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer", "/usr/local/bin/pgbouncer"]
-            .map(Path::new)
-            .into_iter()
-            .find(|path| path.is_file())
-            .context(
-                "PgBouncer was not found; install it (apt-get install pgbouncer, brew install pgbouncer)",
-            )?;
+        let program = programs::pgbouncer()?;
         let home = Home::new("pgb")?;
         let port = Port::free()?;
         let config = home.path().join("pgbouncer.ini");

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, ensure};
 use rustix::process::Signal;
 
-use crate::postgres_files::{bin_dir, copy, template};
-use crate::{Daemon, Home, Port};
+use crate::postgres_files::{copy, template};
+use crate::{Daemon, Home, Port, programs};
 
 const READY: &str = "database system is ready to accept connections";
 
@@ -55,11 +55,12 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::start`].
     pub fn with_settings<'a>(settings: impl IntoIterator<Item = &'a str>) -> anyhow::Result<Self> {
-        let bin = bin_dir()?;
+        let programs = programs::postgres()?;
         let home = Home::new("pg")?;
-        copy(&template(&bin)?, &home.path().join("data"))?;
+        copy(&template(&programs)?, &home.path().join("data"))?;
         let settings = settings.into_iter().map(str::to_owned).collect();
-        let postgres = Self { daemon: Mutex::new(None), home, port: Port::free()?, bin, settings };
+        let (daemon, port, bin) = (Mutex::new(None), Port::free()?, programs.dir);
+        let postgres = Self { daemon, home, port, bin, settings };
         postgres.start_again()?;
         Ok(postgres)
     }
@@ -157,9 +158,17 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::psql`].
     pub fn psql_in(&self, database: &str, sql: &str) -> anyhow::Result<String> {
+        self.psql_at(&self.url_for(database), sql)
+    }
+
+    /// [`Postgres::psql`] at another URL, as that of a pooler.
+    ///
+    /// # Errors
+    /// As [`Postgres::psql`].
+    pub fn psql_at(&self, url: &str, sql: &str) -> anyhow::Result<String> {
         let mut psql = std::process::Command::new(self.bin.join("psql"))
             .args(["--no-psqlrc", "--quiet", "--no-align", "--tuples-only", "--set=ON_ERROR_STOP=1"])
-            .arg(self.url_for(database))
+            .arg(url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,4 +1,4 @@
-//! Where PostgreSQL's programs are, and a data directory to copy.
+//! A data directory to copy, and what all tests of a user share.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -8,39 +8,8 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, ensure};
 
+use crate::PostgresPrograms;
 use crate::home::{as_server_user, server_user, short_temp_dir};
-
-/// The directory with `postgres`, `initdb` and `psql`: `ADMIT_PG_BIN`, else the newest of the usual places, else `PATH`.
-pub(crate) fn bin_dir() -> anyhow::Result<PathBuf> {
-    if let Some(dir) = std::env::var_os("ADMIT_PG_BIN") {
-        let dir = PathBuf::from(dir);
-        ensure!(dir.join("initdb").is_file(), "ADMIT_PG_BIN is {}, which holds no initdb", dir.display());
-        return Ok(dir);
-    }
-    let mut versions: Vec<(u32, PathBuf)> = Vec::new();
-    for (parent, prefix) in [
-        ("/usr/lib/postgresql", ""),
-        ("/usr/pgsql", ""),
-        ("/opt/homebrew/opt", "postgresql@"),
-        ("/usr/local/opt", "postgresql@"),
-    ] {
-        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let version = name.to_str().and_then(|name| name.strip_prefix(prefix)?.parse().ok());
-            versions.extend(version.map(|version| (version, entry.path().join("bin"))));
-        }
-    }
-    versions.sort();
-    let on_path: Vec<PathBuf> =
-        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
-    (versions.into_iter().rev().map(|(_, dir)| dir).chain(on_path))
-        .find(|dir| dir.join("initdb").is_file() && dir.join("postgres").is_file())
-        .context(
-            "PostgreSQL's server programs were not found; install them (Debian, Ubuntu: apt-get install postgresql; \
-             Fedora: dnf install postgresql-server; macOS: brew install postgresql@17), or set ADMIT_PG_BIN to the \
-             directory that holds initdb",
-        )
-}
 
 /// A directory that all tests of this user share.
 pub(crate) fn shared_dir() -> anyhow::Result<PathBuf> {
@@ -55,11 +24,8 @@ pub(crate) fn shared_dir() -> anyhow::Result<PathBuf> {
 }
 
 /// A fresh cluster, made once per version and user and kept, as `initdb` takes longer than all the rest.
-pub(crate) fn template(bin: &Path) -> anyhow::Result<PathBuf> {
-    let version = run(Command::new(bin.join("postgres")).arg("--version"))?;
-    let version: String = (version.chars().skip_while(|c| !c.is_ascii_digit()))
-        .take_while(|c| c.is_ascii_alphanumeric() || *c == '.') // As in 15.18, 18beta1.
-        .collect();
+pub(crate) fn template(programs: &PostgresPrograms) -> anyhow::Result<PathBuf> {
+    let version = &programs.version;
     let shared = shared_dir()?;
     let template = shared.join(format!("postgres-{version}"));
     if template.is_dir() {
@@ -75,7 +41,7 @@ pub(crate) fn template(bin: &Path) -> anyhow::Result<PathBuf> {
         std::os::unix::fs::chown(unfinished.path(), Some(id), Some(id))?;
     }
     let data = unfinished.path().join("data");
-    run(as_server_user(&bin.join("initdb"))
+    run(as_server_user(&programs.dir.join("initdb"))
         .current_dir(unfinished.path())
         .arg("-D")
         .arg(&data)

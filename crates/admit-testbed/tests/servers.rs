@@ -47,9 +47,7 @@ fn a_paused_server_is_silent_until_it_goes_on() {
 fn a_pooler_passes_statements_on() {
     let postgres = Postgres::fast().unwrap();
     let pooler = PgBouncer::start(&postgres).unwrap();
-    let url = pooler.url_for("postgres");
-    let output = Command::new("psql").args(["-XAtc", "SELECT 40 + 2", &url]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "42", "{output:?}");
+    assert_eq!(postgres.psql_at(&pooler.url_for("postgres"), "SELECT 40 + 2").unwrap(), "42");
 }
 
 /// A killed test once left its server and its directory behind.
