@@ -68,15 +68,15 @@ impl Bucket {
         Self { tokens: (self.tokens + cost.tokens()).min(budget.burst().tokens()), ..*self }
     }
 
-    /// How long after `now` the level covers `cost`. `After(Duration::ZERO)` if it does already.
-    pub fn wait(&self, cost: Cost, budget: Budget, now: Timestamp) -> Wait {
+    /// How long after `now` the level covers `cost`; nothing if it does already.
+    pub fn wait(&self, cost: Cost, budget: Budget, now: Timestamp) -> Option<Wait> {
         if cost.tokens() > budget.burst().tokens() {
-            return Wait::Never;
+            return Some(Wait::Never);
         }
         let covers = |elapsed: i64| self.level_after(budget, elapsed) >= cost.tokens();
         let elapsed_now = now.unix_micros() - self.refilled_at.unix_micros();
         if covers(elapsed_now.max(0)) {
-            return Wait::After(Duration::ZERO);
+            return None;
         }
         // The level never falls as time passes, whatever the rounding, so the first microsecond that covers the cost is
         // found by bisection. The quotient is right to a few units in its last place; the bracket grows from there.
@@ -85,7 +85,7 @@ impl Bucket {
             (elapsed_now.max(0), quotient.max(elapsed_now.max(0) + 1), 1_i64);
         while !covers(enough) {
             if enough == i64::MAX {
-                return Wait::Never; // Some 292,000 years; no store takes such a budget.
+                return Some(Wait::Never); // Some 292,000 years; no store takes such a budget.
             }
             short = enough;
             enough = enough.saturating_add(step);
@@ -101,15 +101,16 @@ impl Bucket {
             let middle = short + (enough - short) / 2;
             if covers(middle) { enough = middle } else { short = middle }
         }
-        Wait::After(Duration::from_micros((enough - elapsed_now).unsigned_abs()))
+        Some(Wait::After(Duration::from_micros((enough - elapsed_now).unsigned_abs())))
     }
 
     /// How long after `now` the bucket is full again, if nobody takes meanwhile.
     pub fn time_until_full(&self, budget: Budget, now: Timestamp) -> Duration {
         let burst = Cost::new(budget.burst().tokens()).unwrap_or(Cost::ZERO);
         match self.wait(burst, budget, now) {
-            Wait::After(wait) => wait,
-            Wait::Never => Duration::ZERO, // The burst is not above the burst.
+            None => Duration::ZERO,
+            Some(Wait::After(wait)) => wait,
+            Some(Wait::Never) => budget.time_to_fill(), // No store takes such a budget.
         }
     }
 }
@@ -126,13 +127,19 @@ mod tests {
     fn a_wait_counts_from_the_callers_clock_even_when_that_runs_behind() {
         let budget: Budget = "1/second".parse().unwrap();
         let bucket = Bucket { tokens: 0.0, refilled_at: at(500_000) };
-        assert_eq!(bucket.wait(Cost::ONE, budget, at(0)), Wait::After(Duration::from_micros(1_500_000)));
+        assert_eq!(
+            bucket.wait(Cost::ONE, budget, at(0)),
+            Some(Wait::After(Duration::from_micros(1_500_000)))
+        );
     }
 
     #[test]
     fn a_cost_above_the_burst_never_fits() {
         let budget: Budget = "1/second".parse().unwrap();
-        assert_eq!(Bucket::full(budget, at(0)).wait(Cost::new(1.5).unwrap(), budget, at(0)), Wait::Never);
+        assert_eq!(
+            Bucket::full(budget, at(0)).wait(Cost::new(1.5).unwrap(), budget, at(0)),
+            Some(Wait::Never)
+        );
     }
 
     #[test]

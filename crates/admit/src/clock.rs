@@ -76,19 +76,23 @@ impl ManualClock {
         self.0.store(now.unix_micros(), Ordering::SeqCst);
     }
 
-    /// Moves the clock forward and returns what it shows then. Not one step when several threads advance it at once.
+    /// Moves the clock forward and returns what it shows then.
     pub fn advance(&self, by: Duration) -> Timestamp {
-        let now = self.now().saturating_add(by);
-        self.set(now);
-        now
+        let later = |micros| Some(moment(micros).saturating_add(by).unix_micros());
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later); // Never declines.
+        self.now()
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        // Only `at` and `set` write here, so the value is in range.
-        Timestamp::from_unix_micros(self.0.load(Ordering::SeqCst)).unwrap_or(Timestamp::MIN)
+        moment(self.0.load(Ordering::SeqCst))
     }
+}
+
+/// What a manual clock shows. It holds only what once was a timestamp.
+fn moment(micros: i64) -> Timestamp {
+    Timestamp::from_unix_micros(micros).unwrap_or(Timestamp::MIN)
 }
 
 /// Where a caller of a store takes the time from.

@@ -22,7 +22,7 @@
 //! assert_eq!(empty.debit(Cost::ONE, budget, noon), None);
 //!
 //! let wait = empty.wait(Cost::ONE, budget, noon);
-//! assert_eq!(wait, Wait::After(std::time::Duration::from_millis(100)));
+//! assert_eq!(wait, Some(Wait::After(std::time::Duration::from_millis(100))));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

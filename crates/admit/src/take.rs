@@ -151,7 +151,7 @@ pub struct Line {
     pub scope: Scope,
     /// Whose bucket it is.
     pub key: Key,
-    /// The sum of the charges. Not zero, and not above the burst.
+    /// The sum of the charges: not zero and, except in a refund, not above the burst.
     pub cost: Cost,
     /// What the bucket is held to.
     pub budget: Budget,
@@ -294,9 +294,8 @@ impl Take {
         let lines: Vec<Standing> = (self.lines.iter().zip(buckets))
             .map(|(line, bucket)| {
                 let bucket = line.bucket(*bucket, now);
-                let wait = bucket.wait(line.cost, line.budget, now);
                 let level = Some(bucket.level(line.budget, now));
-                Standing { level, wait: Some(wait).filter(|wait| *wait != Wait::After(Duration::ZERO)) }
+                Standing { level, wait: bucket.wait(line.cost, line.budget, now) }
             })
             .collect();
         Decision::Refused(Refusal { at: Some(now), standings: self.spread(|line| lines[line]) })
