@@ -1,6 +1,6 @@
 //! The closed set of budgets of this service. The table's CHECK lists the same five; both change together.
 
-use admit::{Retention, Rules, Scopes, ScopesError};
+use admit::{Retention, Rules, ScopesError};
 
 use crate::{access, observability, secrets};
 
@@ -12,12 +12,12 @@ pub const RETENTION: Retention = Retention::DEFAULT;
 /// # Errors
 /// None with the scopes as they are.
 pub fn rules() -> Result<Rules, ScopesError> {
-    let scopes = Scopes::new([
+    let rules = Rules::new([
         secrets::persistence::SECRET_READ_NODE,
         secrets::persistence::SECRET_READ_DOMAIN,
         access::persistence::ACCESS_ISSUANCE_DOMAIN,
         observability::persistence::INGEST_NODE,
         observability::persistence::INGEST_DOMAIN,
     ])?;
-    Ok(Rules { scopes, retention: RETENTION })
+    Ok(Rules { retention: RETENTION, ..rules })
 }

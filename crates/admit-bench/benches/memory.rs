@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::num::NonZeroU32;
 
-use admit::{Budget, BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+use admit::{Budget, BudgetStore, Charge, Key, Now, Rules, Scope};
 use admit_store::memory::MemoryStore;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use futures::FutureExt;
@@ -19,7 +19,7 @@ fn takes(criterion: &mut Criterion) {
         let names: Vec<Key> = (0..keys).map(|i| Key::hashed(i.to_be_bytes())).collect();
 
         group.bench_with_input(BenchmarkId::new("admit", keys), &names, |bencher, names| {
-            let rules = Rules { scopes: Scopes::new([SCOPE]).unwrap(), retention: Retention::DEFAULT };
+            let rules = Rules::new([SCOPE]).unwrap();
             let store = MemoryStore::new(rules);
             let budget: Budget = "1000000000/second".parse().unwrap();
             let mut turn = names.iter().cycle();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admit::{Budget, BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+use admit::{Budget, BudgetStore, Charge, Key, Now, Rules, Scope};
 use admit_store::postgres::{PostgresConfig, PostgresStore};
 use admit_testbed::Postgres;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -72,7 +72,7 @@ fn takes(criterion: &mut Criterion) {
     let budget: Budget = "1000000000/second".parse().unwrap();
 
     let store = runtime.block_on(async {
-        let rules = Rules { scopes: Scopes::new([SCOPE]).unwrap(), retention: Retention::DEFAULT };
+        let rules = Rules::new([SCOPE]).unwrap();
         let mut config = PostgresConfig::new(server.url());
         config.connections = 64;
         PostgresStore::connect(config, rules).await.unwrap()

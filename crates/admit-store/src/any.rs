@@ -12,12 +12,12 @@ use crate::{Leader, Leadership};
 /// One of the stores. An enum, so that what is generic over a store needs no allocation for each call.
 ///
 /// ```
-/// use admit::{BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+/// use admit::{BudgetStore, Charge, Key, Now, Rules, Scope};
 /// use admit_store::AnyStore;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let ingest = Scope::from_static("ingest");
-/// let rules = Rules { scopes: Scopes::new([ingest.clone()])?, retention: Retention::DEFAULT };
+/// let rules = Rules::new([ingest.clone()])?;
 /// let store = AnyStore::open("memory:", rules).await?;
 ///
 /// let charge = Charge::one(ingest, Key::hashed("tenant"), "10/second".parse()?);
@@ -178,12 +178,12 @@ impl Leader for AnyStore {
 
 #[cfg(test)]
 mod tests {
-    use admit::{Retention, Scope, Scopes};
+    use admit::Scope;
 
     use super::*;
 
     fn rules() -> Rules {
-        Rules { scopes: Scopes::new([Scope::from_static("a")]).unwrap(), retention: Retention::DEFAULT }
+        Rules::new([Scope::from_static("a")]).unwrap()
     }
 
     #[tokio::test]

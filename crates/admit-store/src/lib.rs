@@ -10,12 +10,12 @@
 //! | [`PostgresStore`](postgres::PostgresStore) | many replicas | `postgres` |
 //!
 //! ```
-//! use admit::{BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+//! use admit::{BudgetStore, Charge, Key, Now, Rules, Scope};
 //! use admit_store::memory::MemoryStore;
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let ingest = Scope::from_static("ingest");
-//! let rules = Rules { scopes: Scopes::new([ingest.clone()])?, retention: Retention::DEFAULT };
+//! let rules = Rules::new([ingest.clone()])?;
 //! let store = MemoryStore::new(rules);
 //!
 //! let charge = Charge::one(ingest, Key::hashed("tenant"), "2/minute".parse()?);

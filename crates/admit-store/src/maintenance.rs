@@ -22,13 +22,13 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The sweep of one replica. Any number of replicas may run it; the one that leads sweeps.
 ///
 /// ```
-/// use admit::{Now, Retention, Rules, Scope, Scopes};
+/// use admit::{Now, Rules, Scope};
 /// use admit_store::AnyStore;
 /// use admit_store::maintenance::Maintenance;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// let scopes = Scopes::new([Scope::from_static("ingest")])?;
-/// let store = AnyStore::open("memory:", Rules { scopes, retention: Retention::DEFAULT }).await?;
+/// let rules = Rules::new([Scope::from_static("ingest")])?;
+/// let store = AnyStore::open("memory:", rules).await?;
 /// let maintenance = Maintenance::new(store);
 /// assert!(maintenance.tick(Now::Store).await?.is_some()); // What the loop does every hour.
 ///
@@ -132,7 +132,7 @@ impl<S: BudgetStore + IdempotencyStore + Leader> Maintenance<S> {
 #[cfg(test)]
 mod tests {
     use admit::idempotency::{Fingerprint, RecordKey, Terms};
-    use admit::{Charge, Clock, Key, ManualClock, Retention, Rules, Scope, Scopes, Timestamp};
+    use admit::{Charge, Clock, Key, ManualClock, Rules, Scope, Timestamp};
 
     use super::*;
     use crate::memory::{Limits, MemoryStore};
@@ -140,7 +140,7 @@ mod tests {
     const A: Scope = Scope::from_static("a");
 
     fn store(clock: &ManualClock) -> MemoryStore {
-        let rules = Rules { scopes: Scopes::new([A]).unwrap(), retention: Retention::DEFAULT };
+        let rules = Rules::new([A]).unwrap();
         MemoryStore::with(rules, Limits::default(), clock.clone())
     }
 

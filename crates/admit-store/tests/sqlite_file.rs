@@ -4,8 +4,8 @@
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms};
 use admit::{
-    BudgetStore, Charge, Cost, IdempotencyError, IdempotencyStore, Key, ManualClock, Now, Retention, Rules,
-    Scope, Scopes, Timestamp,
+    BudgetStore, Charge, Cost, IdempotencyError, IdempotencyStore, Key, ManualClock, Now, Rules, Scope,
+    Timestamp,
 };
 use admit_store::sqlite::rusqlite::{Connection, TransactionBehavior};
 use admit_store::sqlite::{Settings, SqliteStore};
@@ -15,7 +15,7 @@ const A: Scope = Scope::from_static("a");
 const NOON: Now = Now::At(Timestamp::MIN);
 
 fn rules() -> Rules {
-    Rules { scopes: Scopes::new([A]).unwrap(), retention: Retention::DEFAULT }
+    Rules::new([A]).unwrap()
 }
 
 fn charge(key: &str) -> Charge {

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use admit::{BudgetStore, Charge, Decision, Key, Now, Retention, Rules, Scope, Scopes, Timestamp};
+use admit::{BudgetStore, Charge, Decision, Key, Now, Rules, Scope, Timestamp};
 use admit_store::sqlite::SqliteStore;
 use tokio::task::JoinSet;
 
@@ -20,7 +20,7 @@ const GRANTED: &str = "granted";
 const CALLERS: usize = 8;
 
 fn rules() -> Rules {
-    Rules { scopes: Scopes::new([A]).unwrap(), retention: Retention::DEFAULT }
+    Rules::new([A]).unwrap()
 }
 
 /// All takes are at one instant, so nothing refills.

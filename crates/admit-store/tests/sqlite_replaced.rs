@@ -9,8 +9,7 @@ use std::path::Path;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms};
 use admit::{
-    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, Key, Now, Retention, Rules, Scope,
-    Scopes, Timestamp,
+    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, Key, Now, Rules, Scope, Timestamp,
 };
 use admit_store::sqlite::SqliteStore;
 use admit_store::sqlite::rusqlite::{Connection, TransactionBehavior};
@@ -19,7 +18,7 @@ const A: Scope = Scope::from_static("a");
 const NOON: Now = Now::At(Timestamp::MIN);
 
 async fn open(path: &Path) -> SqliteStore {
-    let rules = Rules { scopes: Scopes::new([A]).unwrap(), retention: Retention::DEFAULT };
+    let rules = Rules::new([A]).unwrap();
     SqliteStore::open(path, rules).await.unwrap()
 }
 

@@ -3,7 +3,7 @@
 //! A service that takes orders, a hundred an hour from each caller, each order once however often it is sent:
 //!
 //! ```
-//! use admit::{Key, Retention, Rules, Scope, Scopes};
+//! use admit::{Key, Rules, Scope};
 //! use admit_store::memory::MemoryStore;
 //! use admit_tower::{BudgetLayer, IdempotencyLayer, Idempotent, Limiter, Quota};
 //! use axum::{Router, body::Body, http::{Request, request::Parts}, routing::post};
@@ -11,7 +11,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!
 //! let (orders, hourly) = (Scope::from_static("orders"), "100/hour".parse()?);
-//! let store = MemoryStore::new(Rules { scopes: Scopes::new([orders.clone()])?, retention: Retention::DEFAULT });
+//! let store = MemoryStore::new(Rules::new([orders.clone()])?);
 //! let caller = |request: &Parts| request.headers.get("x-api-key").map_or(Key::hashed(""), Key::hashed);
 //! let budgets = BudgetLayer::new(Limiter::new(store.clone()), move |request: &Parts| {
 //!     vec![Quota::new(orders.clone(), caller(request), hourly, "100 orders/hour")]

@@ -209,7 +209,7 @@ impl<S: BudgetStore> Limiter<S> {
 
 #[cfg(test)]
 mod tests {
-    use admit::{Key, Retention, Rules, Scope, Scopes};
+    use admit::{Key, Rules, Scope};
     use admit_store::memory::MemoryStore;
 
     use super::*;
@@ -218,7 +218,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_paid_in_parts_is_told_in_the_dialect_of_the_limiter() {
         let scope = Scope::from_static("x");
-        let rules = Rules { scopes: Scopes::new([scope.clone()]).unwrap(), retention: Retention::DEFAULT };
+        let rules = Rules::new([scope.clone()]).unwrap();
         let limiter = Limiter::new(MemoryStore::new(rules)).dialect(Dialect::Legacy);
         let (parts, ()) = http::Request::new(()).into_parts();
         let admitted = async |quotas| match limiter.admit(&parts, quotas).await {

@@ -1,7 +1,4 @@
 //! What a store of buckets and a store of idempotency records do.
-//!
-//! Every store gives the same decisions for the same operations at the same `now`, to the microsecond and the last bit
-//! of `tokens`.
 
 use std::error::Error;
 use std::future::Future;
@@ -64,6 +61,9 @@ pub enum TakeError {
 }
 
 /// A store of buckets. Clones share the buckets.
+///
+/// Every store gives the same decisions for the same operations at the same `now`, to the microsecond and the last bit
+/// of `tokens`: [`Take`](crate::Take) shows how, and the `conformance` feature of `admit-store` holds it to that.
 pub trait BudgetStore: Clone + Send + Sync + 'static {
     /// The scopes and the retention that charges are held to.
     fn rules(&self) -> &Rules;

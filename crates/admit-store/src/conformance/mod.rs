@@ -31,10 +31,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use admit::idempotency::{Record, RecordKey};
-use admit::{
-    Bucket, Budget, BudgetStore, Charge, Cost, IdempotencyStore, Key, Now, Retention, Rules, Scope, Scopes,
-    Timestamp,
-};
+use admit::{Bucket, Budget, BudgetStore, Charge, Cost, IdempotencyStore, Key, Now, Rules, Scope, Timestamp};
 
 use crate::Leader;
 
@@ -59,7 +56,7 @@ pub const BETA: Scope = Scope::from_static("beta");
 
 /// What the suite expects a store to be made with: two scopes and a retention of one hour.
 pub fn rules() -> Rules {
-    Rules { scopes: Scopes::new([ALPHA, BETA]).unwrap(), retention: Retention::DEFAULT }
+    Rules::new([ALPHA, BETA]).unwrap()
 }
 
 /// When the suite begins.

@@ -1,12 +1,12 @@
 //! Budgets and idempotency records in PostgreSQL 14 or newer: one set for all replicas.
 //!
 //! ```no_run
-//! use admit::{BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+//! use admit::{BudgetStore, Charge, Key, Now, Rules, Scope};
 //! use admit_store::postgres::{PostgresConfig, PostgresStore};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let ingest = Scope::from_static("ingest");
-//! let rules = Rules { scopes: Scopes::new([ingest.clone()])?, retention: Retention::DEFAULT };
+//! let rules = Rules::new([ingest.clone()])?;
 //! let store = PostgresStore::connect(PostgresConfig::new("postgres://localhost/app"), rules).await?;
 //!
 //! let charge = Charge::one(ingest, Key::of("tenant"), "10/second".parse()?);

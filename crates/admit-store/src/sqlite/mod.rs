@@ -14,14 +14,14 @@
 //! ```
 //!
 //! ```
-//! use admit::{BudgetStore, Charge, Key, Now, Retention, Rules, Scope, Scopes};
+//! use admit::{BudgetStore, Charge, Key, Now, Rules, Scope};
 //! use admit_store::sqlite::SqliteStore;
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("admit.db");
 //! let ingest = Scope::from_static("ingest");
-//! let rules = Rules { scopes: Scopes::new([ingest.clone()])?, retention: Retention::DEFAULT };
+//! let rules = Rules::new([ingest.clone()])?;
 //! let charge = Charge::one(ingest, Key::hashed("tenant"), "1/minute".parse()?);
 //!
 //! let store = SqliteStore::open(&path, rules.clone()).await?;

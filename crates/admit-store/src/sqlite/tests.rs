@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use admit::{Retention, Rules, Scope, Scopes};
+use admit::{Rules, Scope};
 use rusqlite::Connection;
 
 use super::*;
 
 fn rules(scopes: &[&'static str]) -> Rules {
-    let scopes = Scopes::new(scopes.iter().map(|name| Scope::from_static(name))).unwrap();
-    Rules { scopes, retention: Retention::DEFAULT }
+    Rules::new(scopes.iter().map(|name| Scope::from_static(name))).unwrap()
 }
 
 fn plan(connection: &Connection, sql: &str) -> String {

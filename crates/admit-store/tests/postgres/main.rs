@@ -12,14 +12,14 @@ mod plans;
 mod table;
 mod traces;
 
-use admit::{Charge, Cost, Key, Retention, Rules, Scope, Scopes};
+use admit::{Charge, Cost, Key, Rules, Scope};
 use admit_store::postgres::{PostgresConfig, PostgresStore};
 
 const INGEST: Scope = Scope::from_static("ingest_node");
 const READ: Scope = Scope::from_static("secret_read_node");
 
 fn rules() -> Rules {
-    Rules { scopes: Scopes::new([INGEST, READ]).unwrap(), retention: Retention::DEFAULT }
+    Rules::new([INGEST, READ]).unwrap()
 }
 
 async fn store(url: &str) -> PostgresStore {

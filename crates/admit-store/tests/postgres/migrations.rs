@@ -1,6 +1,6 @@
 //! The tables are made once, by any number of replicas.
 
-use admit::{BudgetStore, Now, Rules, Scope, Scopes};
+use admit::{BudgetStore, Now, Rules, Scope};
 use admit_store::postgres::{ConnectError, PostgresConfig, PostgresStore};
 use admit_testbed::{PgBouncer, Postgres};
 use futures::future::join_all;
@@ -8,7 +8,7 @@ use futures::future::join_all;
 use crate::{INGEST, chain, charge, rules, store};
 
 fn with_scopes(names: &[&'static str]) -> Rules {
-    Rules { scopes: Scopes::new(names.iter().map(|name| Scope::from_static(name))).unwrap(), ..rules() }
+    Rules::new(names.iter().map(|name| Scope::from_static(name))).unwrap()
 }
 
 const CHECK: &str = "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint \

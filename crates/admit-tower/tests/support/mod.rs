@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, ManualClock, Now, Retention, Rules,
-    Scope, Scopes, TakeError, TimeSource, Timestamp, Unavailable,
+    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, ManualClock, Now, Rules, Scope,
+    TakeError, TimeSource, Timestamp, Unavailable,
 };
 use admit_store::memory::{Limits, MemoryStore};
 use admit_tower::{Event, Observer};
@@ -82,7 +82,7 @@ impl Drop for InFlight<'_> {
 
 impl Store {
     pub fn new(clock: &ManualClock) -> Self {
-        let rules = Rules { scopes: Scopes::new([INGEST, BURST]).unwrap(), retention: Retention::DEFAULT };
+        let rules = Rules::new([INGEST, BURST]).unwrap();
         let inner = MemoryStore::with(rules, Limits::default(), clock.clone());
         Self {
             inner,

@@ -1,0 +1,180 @@
+//! What a store holds every charge to, before any bucket is asked.
+
+use std::time::Duration;
+
+use crate::{
+    Budget, Charge, Decision, Grant, MAX_CHARGES, Prepared, Retention, Scope, Scopes, ScopesError, Take,
+};
+
+/// What a store was built with, and holds every charge to.
+///
+/// ```
+/// use admit::{Retention, Rules, Scope};
+/// use std::time::Duration;
+///
+/// let rules = Rules::new([Scope::from_static("ingest")])?;
+/// assert_eq!(rules.retention, Retention::DEFAULT);
+///
+/// let daily = Rules { retention: Retention::new(Duration::from_secs(86_400))?, ..rules };
+/// assert!(daily.retention.allows("100/day".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// The closed set of scopes.
+    pub scopes: Scopes,
+    /// How long idle buckets are kept.
+    pub retention: Retention,
+}
+
+/// A charge that no store evaluates: a mistake in the caller's code or configuration.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ChargeError {
+    /// The scope is not one of the store's.
+    #[error("unknown scope {scope:?}; this store knows {known}", scope = scope.as_str())]
+    UnknownScope {
+        /// The scope of the charge.
+        scope: Scope,
+        /// The set the store was built with.
+        known: Scopes,
+    },
+    /// The key is all zeros.
+    #[error("the key of the charge on scope {scope} is all zeros; was its identifier never set?")]
+    ZeroKey {
+        /// The scope of the charge.
+        scope: Scope,
+    },
+    /// An empty bucket of this budget would not be full after the retention, so that the sweep would mint tokens.
+    #[error(
+        "budget {budget} of scope {scope} takes {needed:?} to fill, longer than the store keeps idle buckets \
+         ({retention:?}); set the retention to {needed:?} or more", needed = budget.time_to_fill()
+    )]
+    FillsTooSlowly {
+        /// The scope of the charge.
+        scope: Scope,
+        /// Its budget.
+        budget: Budget,
+        /// The store's retention.
+        retention: Duration,
+    },
+    /// Two charges of one take hold one bucket to different budgets.
+    #[error("two charges on scope {scope} and one key disagree on the budget: {first} and {second}")]
+    ConflictingBudgets {
+        /// The scope of both charges.
+        scope: Scope,
+        /// The budget of the earlier charge.
+        first: Budget,
+        /// The budget of the later charge.
+        second: Budget,
+    },
+    /// More charges than [`MAX_CHARGES`].
+    #[error("{0} charges in one take are more than {MAX_CHARGES}")]
+    TooMany(usize),
+}
+
+impl Rules {
+    /// These scopes, duplicates counted once, with the default retention. For another, `Rules { retention, ..rules }`.
+    ///
+    /// # Errors
+    /// [`ScopesError`] if there is no scope, or more than [`Scopes::MAX`].
+    pub fn new(scopes: impl IntoIterator<Item = Scope>) -> Result<Self, ScopesError> {
+        Ok(Self { scopes: Scopes::new(scopes)?, retention: Retention::DEFAULT })
+    }
+
+    /// Checks `charges` and gathers them by bucket.
+    ///
+    /// # Errors
+    /// [`ChargeError`] for the first charge that no store evaluates.
+    pub fn prepare(&self, charges: &[Charge]) -> Result<Prepared, ChargeError> {
+        let take = self.prepare_refund(charges)?;
+        if take.lines().iter().any(|line| line.cost.tokens() > line.budget.burst().tokens()) {
+            return Ok(Prepared::Decided(Decision::Refused(take.refusal_without_buckets())));
+        }
+        if take.lines().is_empty() {
+            let left = vec![None; charges.len()];
+            return Ok(Prepared::Decided(Decision::Granted(Grant { at: None, left })));
+        }
+        Ok(Prepared::Ask(take))
+    }
+
+    /// Checks `charges` and gathers them by bucket for giving them back: nothing is decided, and a cost above the burst
+    /// gives back the burst.
+    ///
+    /// # Errors
+    /// As [`Rules::prepare`].
+    pub fn prepare_refund(&self, charges: &[Charge]) -> Result<Take, ChargeError> {
+        if charges.len() > MAX_CHARGES {
+            return Err(ChargeError::TooMany(charges.len()));
+        }
+        for charge in charges {
+            self.check(charge)?;
+        }
+        Take::gather(charges)
+    }
+
+    /// Whether a store with these rules evaluates `charge`: what a service asks at boot, to fail there.
+    ///
+    /// # Errors
+    /// [`ChargeError`] if not.
+    pub fn check(&self, charge: &Charge) -> Result<(), ChargeError> {
+        let scope = || charge.scope.clone();
+        if !self.scopes.contains(&charge.scope) {
+            return Err(ChargeError::UnknownScope { scope: scope(), known: self.scopes.clone() });
+        }
+        if charge.key.is_zero() {
+            return Err(ChargeError::ZeroKey { scope: scope() });
+        }
+        if !self.retention.allows(charge.budget) {
+            let retention = self.retention.duration();
+            return Err(ChargeError::FillsTooSlowly { scope: scope(), budget: charge.budget, retention });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cost, Key, Wait};
+
+    const A: Scope = Scope::from_static("a");
+    const B: Scope = Scope::from_static("b");
+
+    fn rules() -> Rules {
+        Rules::new([A, B]).unwrap()
+    }
+
+    fn charge(scope: Scope, key: &str, cost: f64, budget: &str) -> Charge {
+        Charge { scope, key: Key::of(key), cost: Cost::new(cost).unwrap(), budget: budget.parse().unwrap() }
+    }
+
+    #[test]
+    fn mistakes_are_named_before_any_bucket_is_asked() {
+        let error = |charge: Charge| rules().prepare(&[charge]).unwrap_err().to_string();
+        assert_eq!(
+            error(charge(Scope::from_static("c"), "k", 1.0, "1/s")),
+            "unknown scope \"c\"; this store knows a, b"
+        );
+        let zero = Charge { key: Key::from_bytes([0; 16]), ..charge(A, "k", 1.0, "1/s") };
+        assert!(error(zero).contains("all zeros"));
+        assert_eq!(
+            error(charge(A, "k", 0.0, "100/day")),
+            "budget 100/day burst 100 of scope a takes 86400s to fill, longer than the store keeps idle buckets \
+             (3600s); set the retention to 86400s or more"
+        );
+        let twice = [charge(A, "k", 1.0, "1/s"), charge(A, "k", 1.0, "2/s")];
+        assert!(matches!(rules().prepare(&twice), Err(ChargeError::ConflictingBudgets { .. })));
+        let many = vec![charge(A, "k", 0.0, "1/s"); MAX_CHARGES + 1];
+        assert_eq!(rules().prepare(&many), Err(ChargeError::TooMany(65)));
+    }
+
+    #[test]
+    fn no_bucket_is_asked_where_none_decides() {
+        let Ok(Prepared::Decided(free)) = rules().prepare(&[charge(A, "k", 0.0, "1/s")]) else { panic!() };
+        assert!(free.is_granted());
+        let sum = [charge(A, "k", 6.0, "10/s"), charge(B, "k", 1.0, "1/s"), charge(A, "k", 6.0, "10/s")];
+        let Ok(Prepared::Decided(Decision::Refused(refusal))) = rules().prepare(&sum) else { panic!() };
+        assert_eq!(refusal.refused().collect::<Vec<_>>(), [(0, Wait::Never), (2, Wait::Never)]);
+        assert_eq!(refusal.retry_after_seconds(), None);
+    }
+}
