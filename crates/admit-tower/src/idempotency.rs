@@ -60,6 +60,23 @@ pub struct IdempotencyLayer<S, P> {
     pub(crate) waiters: Arc<tokio::sync::Semaphore>,
 }
 
+/// The longest request body that is read for its key or fingerprint, in bytes.
+const DEFAULT_MAX_REQUEST_BODY: usize = 1 << 20;
+/// The longest response body that is recorded, in bytes.
+const DEFAULT_MAX_RECORDED_BODY: usize = 1 << 20;
+/// How long the body of a response is read for its record.
+const DEFAULT_ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
+/// How long a request waits for another with its key.
+const DEFAULT_WAIT: Duration = Duration::from_secs(10);
+/// How long a request body may take to arrive.
+const DEFAULT_BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
+/// How long the store may take for one operation before it counts as unavailable.
+const DEFAULT_STORE_TIME_LIMIT: Duration = Duration::from_secs(5);
+/// How many keyed requests run at once in this process.
+const DEFAULT_MAX_RUNS: u32 = 1024;
+/// How many requests wait at once for others with their keys.
+const MAX_WAITERS: usize = 1024;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) time: TimeSource,
@@ -74,23 +91,6 @@ pub(crate) struct Settings {
 }
 
 impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
-    /// The longest request body that is read for its key or fingerprint, in bytes.
-    pub const DEFAULT_MAX_REQUEST_BODY: usize = 1 << 20;
-    /// The longest response body that is recorded, in bytes.
-    pub const DEFAULT_MAX_RECORDED_BODY: usize = 1 << 20;
-    /// How long the body of a response is read for its record.
-    pub const DEFAULT_ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
-    /// How long a request waits for another with its key.
-    pub const DEFAULT_WAIT: Duration = Duration::from_secs(10);
-    /// How long a request body may take to arrive.
-    pub const DEFAULT_BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
-    /// How long the store may take for one operation before it counts as unavailable.
-    pub const DEFAULT_STORE_TIME_LIMIT: Duration = Duration::from_secs(5);
-    /// How many keyed requests run at once in this process.
-    pub const DEFAULT_MAX_RUNS: u32 = 1024;
-    /// How many requests wait at once for others with their keys.
-    pub const MAX_WAITERS: usize = 1024;
-
     /// Runs the requests that `policy` names once for each key.
     pub fn new(store: S, policy: P) -> Self {
         Self {
@@ -100,16 +100,16 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 time: TimeSource::default(),
                 renders: Renders::default(),
                 observers: Observers::default(),
-                max_request_body: Self::DEFAULT_MAX_REQUEST_BODY,
-                body_time_limit: Self::DEFAULT_BODY_TIME_LIMIT,
-                max_recorded_body: Self::DEFAULT_MAX_RECORDED_BODY,
-                answer_time_limit: Self::DEFAULT_ANSWER_TIME_LIMIT,
-                wait: Self::DEFAULT_WAIT,
-                store_time_limit: Self::DEFAULT_STORE_TIME_LIMIT,
+                max_request_body: DEFAULT_MAX_REQUEST_BODY,
+                body_time_limit: DEFAULT_BODY_TIME_LIMIT,
+                max_recorded_body: DEFAULT_MAX_RECORDED_BODY,
+                answer_time_limit: DEFAULT_ANSWER_TIME_LIMIT,
+                wait: DEFAULT_WAIT,
+                store_time_limit: DEFAULT_STORE_TIME_LIMIT,
             },
             purse: None,
-            runs: Runs::new(Self::DEFAULT_MAX_RUNS),
-            waiters: Arc::new(tokio::sync::Semaphore::new(Self::MAX_WAITERS)),
+            runs: Runs::new(DEFAULT_MAX_RUNS),
+            waiters: Arc::new(tokio::sync::Semaphore::new(MAX_WAITERS)),
         }
     }
 
@@ -144,16 +144,14 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
 
     /// Sets the longest request body in bytes; a longer one is answered with 413. Bodies are held in memory while they are
     /// read and run, so the server's bound on requests at once times this is what they take at most. Where keys are in a
-    /// header, only bodies whose request fits its budgets are read.
-    /// Default [`IdempotencyLayer::DEFAULT_MAX_REQUEST_BODY`].
+    /// header, only bodies whose request fits its budgets are read. Default 1 MiB.
     #[must_use]
     pub fn max_request_body(mut self, bytes: usize) -> Self {
         self.settings.max_request_body = bytes;
         self
     }
 
-    /// Sets how long a request body may take to arrive; past it the answer is 408.
-    /// Default [`IdempotencyLayer::DEFAULT_BODY_TIME_LIMIT`].
+    /// Sets how long a request body may take to arrive; past it the answer is 408. Default 30 s.
     #[must_use]
     pub fn body_time_limit(mut self, limit: Duration) -> Self {
         self.settings.body_time_limit = limit;
@@ -161,7 +159,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// Sets the longest response body that is recorded, in bytes. Of a longer one only that it was given is recorded:
-    /// a retry is told so, and does not run. Default [`IdempotencyLayer::DEFAULT_MAX_RECORDED_BODY`].
+    /// a retry is told so, and does not run. Default 1 MiB.
     #[must_use]
     pub fn max_recorded_body(mut self, bytes: usize) -> Self {
         self.settings.max_recorded_body = bytes;
@@ -170,8 +168,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
 
     /// Sets how long the body of a response is read for its record, from when its head is there. One that takes longer is a
     /// stream rather than an answer: the client gets it as it comes, and it is recorded like one that is too long, for
-    /// its run would hold a place among the [runs](Self::max_runs) for as long as it lasts.
-    /// Default [`IdempotencyLayer::DEFAULT_ANSWER_TIME_LIMIT`].
+    /// its run would hold a place among the [runs](Self::max_runs) for as long as it lasts. Default 10 s.
     #[must_use]
     pub fn answer_time_limit(mut self, limit: Duration) -> Self {
         self.settings.answer_time_limit = limit;
@@ -180,7 +177,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
 
     /// Sets how long a request waits for another with its key before it is answered with 409. A run in this process
     /// wakes it at once; for those of others it asks the store after 25 ms, and then in intervals that double up to a
-    /// second. Default [`IdempotencyLayer::DEFAULT_WAIT`].
+    /// second. No more than 1,024 wait at once; others are answered right away. Default 10 s.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.settings.wait = wait;
@@ -188,8 +185,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// Sets how long the store may take for one operation. So that an answer comes before the lease ends, a claim has no
-    /// more than two thirds of the lease, and a renewal no more than one.
-    /// Default [`IdempotencyLayer::DEFAULT_STORE_TIME_LIMIT`].
+    /// more than two thirds of the lease, and a renewal no more than one. Default 5 s.
     #[must_use]
     pub fn store_time_limit(mut self, limit: Duration) -> Self {
         self.settings.store_time_limit = limit;
@@ -198,8 +194,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
 
     /// Sets how many keyed requests run at once in this process; more are answered with 503. They go on when their
     /// clients hang up, so that the number of connections does not bound them. Nor does this layer bound their time: a
-    /// handler that may hang needs a time limit of its own, or it holds its place and its key for ever.
-    /// Default [`IdempotencyLayer::DEFAULT_MAX_RUNS`].
+    /// handler that may hang needs a time limit of its own, or it holds its place and its key for ever. Default 1,024.
     #[must_use]
     pub fn max_runs(mut self, max: u32) -> Self {
         self.runs = Runs::new(max);

@@ -55,16 +55,16 @@ mod ledger;
 mod limiter;
 mod observe;
 mod problem;
-pub mod problem_type;
 mod quota;
 mod rejection;
 mod replay;
 mod request_key;
 mod runs;
-pub mod strict_json;
 
 pub mod client_ip;
+pub mod problem_type;
 pub mod run;
+pub mod strict_json;
 
 pub use body::Body;
 pub use budgets::{BudgetLayer, Budgets, ResponseFuture};
@@ -76,7 +76,6 @@ pub use json_pointer::{JsonPointer, JsonPointerError};
 pub use limiter::{Admission, Admitted, Limiter};
 pub use observe::{Event, Keyed, Observer};
 pub use problem::{PROBLEM_JSON, Problem};
-pub use problem_type::{QUOTA_EXCEEDED, TEMPORARY_REDUCED_CAPACITY};
 pub use quota::{BudgetPolicy, OnUnavailable, Quota};
 pub use rejection::{Refused, Rejection, Render};
 #[doc(inline)]

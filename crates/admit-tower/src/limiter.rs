@@ -12,6 +12,9 @@ use crate::observe::{Event, Observer, Observers};
 use crate::rejection::{Render, Renders};
 use crate::{CorrelationId, OnUnavailable, Problem, Quota, Refused, Rejection};
 
+/// How long a store may take to decide before it counts as unavailable.
+const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(5);
+
 /// A store of budgets, and how its decisions are told. Clones share the store.
 ///
 /// [`BudgetLayer`](crate::BudgetLayer) asks it for each request; a handler that knows its cost only after a look at the
@@ -72,16 +75,13 @@ impl Admitted {
 }
 
 impl<S: BudgetStore> Limiter<S> {
-    /// How long a store may take to decide before it counts as unavailable.
-    pub const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(5);
-
     /// A limiter on this store, with the store's own clock and the fields of [`Dialect::Draft11`].
     pub fn new(store: S) -> Self {
         Self {
             store,
             time: TimeSource::default(),
             dialect: Dialect::default(),
-            time_limit: Self::DEFAULT_TIME_LIMIT,
+            time_limit: DEFAULT_TIME_LIMIT,
             renders: Renders::default(),
             observers: Observers::default(),
         }
@@ -102,7 +102,7 @@ impl<S: BudgetStore> Limiter<S> {
     }
 
     /// Sets how long a store may take to decide before it counts as unavailable; a take that was under way then may
-    /// still debit. Default [`Limiter::DEFAULT_TIME_LIMIT`]: past it most callers have given up.
+    /// still debit. Default 5 s: past it most callers have given up.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;

@@ -6,12 +6,10 @@
 use std::error::Error;
 
 use admit::Causes;
+use admit_tower::problem_type;
 use axum::response::{IntoResponse, Response};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-
-/// The registered type of a 429 (draft-ietf-httpapi-ratelimit-headers).
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// An error, without the members that only the whole request knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +87,7 @@ impl Problem {
     pub(super) fn render(&self, instance: &str, correlation_id: &str) -> Response {
         let mut problem = admit_tower::Problem::new(self.status).detail(self.detail.clone());
         if self.status == StatusCode::TOO_MANY_REQUESTS {
-            problem = problem.kind(QUOTA_EXCEEDED, "Quota exceeded");
+            problem = problem.kind(problem_type::QUOTA_EXCEEDED, "Quota exceeded");
         }
         problem =
             problem.with("instance", instance).with("correlation_id", correlation_id).with("code", self.code);
