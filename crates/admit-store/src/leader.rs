@@ -1,8 +1,9 @@
 //! One process at a time does the work that one is enough for.
 
-use admit::{Now, Timestamp, Unavailable};
 use std::future::Future;
 use std::time::Duration;
+
+use admit::{Now, Timestamp, Unavailable};
 
 /// A store that grants a named leadership to one holder at a time.
 ///

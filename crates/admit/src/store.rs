@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::future::Future;
 
-use crate::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
+use crate::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket, TicketLost};
 use crate::{Charge, ChargeError, Clock, Decision, Rules, Timestamp};
 
 /// The moment at which a store decides.
@@ -106,6 +106,12 @@ pub enum IdempotencyError {
     /// The store failed.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+}
+
+impl From<TicketLost> for IdempotencyError {
+    fn from(TicketLost: TicketLost) -> Self {
+        Self::TicketLost
+    }
 }
 
 /// A store of idempotency records. Clones share the records.

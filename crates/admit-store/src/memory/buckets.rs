@@ -52,7 +52,7 @@ impl Buckets {
             return Ok(decision);
         }
         let before = now();
-        self.table.evict(|_, kept| kept.is_spare(rules, before));
+        self.table.evict(|kept| kept.is_spare(rules, before));
         self.try_take(&places, take, &now).ok_or_else(|| unavailable(Full { what: "buckets", max: self.max }))
     }
 
@@ -95,7 +95,7 @@ impl Buckets {
     }
 
     pub(super) fn delete_idle(&self, rules: &Rules, now: Timestamp) -> u64 {
-        self.table.retain(|_, kept| !kept.is_idle(rules, now))
+        self.table.retain(|kept| !kept.is_idle(rules, now))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket, TicketLost};
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
     BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, MonotonicClock, Now, Prepared,
     Rules, TakeError, Timestamp, Unavailable,
@@ -134,10 +134,6 @@ impl BudgetStore for MemoryStore {
     }
 }
 
-fn lost(_: TicketLost) -> IdempotencyError {
-    IdempotencyError::TicketLost
-}
-
 impl IdempotencyStore for MemoryStore {
     async fn look(
         &self,
@@ -160,7 +156,7 @@ impl IdempotencyStore for MemoryStore {
     }
 
     async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
-        self.0.records.renew(ticket, terms, self.at(now)).map_err(lost)
+        Ok(self.0.records.renew(ticket, terms, self.at(now))?)
     }
 
     async fn complete(
@@ -170,11 +166,11 @@ impl IdempotencyStore for MemoryStore {
         terms: &Terms,
         now: Now,
     ) -> Result<(), IdempotencyError> {
-        self.0.records.complete(ticket, outcome, terms, self.at(now)).map_err(lost)
+        Ok(self.0.records.complete(ticket, outcome, terms, self.at(now))?)
     }
 
     async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
-        self.0.records.release(ticket, self.at(now)).map_err(lost)
+        Ok(self.0.records.release(ticket, self.at(now))?)
     }
 
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {

@@ -140,11 +140,11 @@ impl Records {
     }
 
     pub(super) fn delete_expired(&self, now: Timestamp) -> u64 {
-        self.table.retain(|_, record| !self.forget_if_expired(record, now))
+        self.table.retain(|record| !self.forget_if_expired(record, now))
     }
 
     fn evict(&self, now: Timestamp) {
-        self.table.evict(|_, record| self.forget_if_expired(record, now));
+        self.table.evict(|record| self.forget_if_expired(record, now));
     }
 
     fn forget_if_expired(&self, record: &Record, now: Timestamp) -> bool {

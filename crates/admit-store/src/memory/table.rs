@@ -73,7 +73,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
 
     /// Makes room, if it can, by dropping entries that `is_spare` says are not needed. Bounded work: successive calls go
     /// around the table. Holds one lock at a time; the caller must hold none.
-    pub(super) fn evict(&self, is_spare: impl Fn(&K, &V) -> bool) {
+    pub(super) fn evict(&self, is_spare: impl Fn(&V) -> bool) {
         let mut places = EVICTION_WINDOW;
         for _ in 0..SHARDS {
             let shard = self.hand.load(Ordering::Relaxed) % SHARDS;
@@ -90,7 +90,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         &self,
         shard: &mut Shard<K, V>,
         places: &mut usize,
-        is_spare: &impl Fn(&K, &V) -> bool,
+        is_spare: &impl Fn(&V) -> bool,
     ) -> bool {
         let end = shard.entries.num_buckets();
         while shard.hand < end {
@@ -99,7 +99,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
             }
             *places -= 1;
             if let Ok(entry) = shard.entries.get_bucket_entry(shard.hand)
-                && is_spare(&entry.get().0, &entry.get().1)
+                && is_spare(&entry.get().1)
             {
                 entry.remove();
                 self.count.fetch_sub(1, Ordering::Relaxed);
@@ -111,12 +111,12 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
     }
 
     /// Drops all entries that `keep` does not want, shard by shard, and tells how many.
-    pub(super) fn retain(&self, keep: impl Fn(&K, &V) -> bool) -> u64 {
+    pub(super) fn retain(&self, keep: impl Fn(&V) -> bool) -> u64 {
         let mut dropped = 0;
         for shard in &self.shards {
             let mut shard = lock(shard);
             let before = shard.entries.len();
-            shard.entries.retain(|(key, value)| keep(key, value));
+            shard.entries.retain(|(_, value)| keep(value));
             let gone = before - shard.entries.len();
             self.count.fetch_sub(gone, Ordering::Relaxed);
             dropped += gone as u64;
@@ -207,7 +207,7 @@ mod tests {
         assert!(table.lock(&[7]).reserve(), "a key that is there needs no room");
         let mut rounds = 0;
         while table.len() == 1_000 {
-            table.evict(|_, value| *value == 999);
+            table.evict(|value| *value == 999);
             rounds += 1;
             assert!(rounds < 100, "the one spare entry is found");
         }

@@ -11,8 +11,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::database::{CallError, Param, get, moment, timestamp};
-use super::records::micros;
+use super::database::{CallError, Param, get, micros, moment, timestamp};
 
 /// How many idle buckets one statement of the sweep deletes: some milliseconds of work.
 const SWEEP_BATCH: i32 = 1_000;

@@ -222,6 +222,11 @@ pub(super) fn timestamp(time: SystemTime) -> Result<Timestamp, CallError> {
     Timestamp::try_from(time).map_err(|error| CallError::Answer(error.into()))
 }
 
+/// Whole microseconds, no more than there are timestamps.
+pub(super) fn micros(duration: Duration) -> i64 {
+    Timestamp::MIN.saturating_add(duration).unix_micros()
+}
+
 /// Whole milliseconds, at least one (zero would be no bound), as the server's settings take them.
 pub(super) fn millis(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX).max(1)

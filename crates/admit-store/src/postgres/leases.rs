@@ -6,8 +6,7 @@ use admit::{Now, Unavailable};
 use tokio_postgres::types::Type;
 
 use super::PostgresStore;
-use super::database::{Param, get, moment, timestamp};
-use super::records::micros;
+use super::database::{Param, get, micros, moment, timestamp};
 use crate::{Leader, Leadership};
 
 impl Leader for PostgresStore {

@@ -1,15 +1,16 @@
 //! Idempotency records in PostgreSQL: one statement an operation, and completion inside the service's transaction.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use admit::idempotency::{Claim, Fence, Fingerprint, OnLapse, Outcome, Record, RecordKey, Response, State};
-use admit::idempotency::{Terms, Ticket};
-use admit::{IdempotencyError, IdempotencyStore, Now, Timestamp, Unavailable};
+use admit::idempotency::{
+    Claim, Fence, Fingerprint, OnLapse, Outcome, Record, RecordKey, Response, State, Terms, Ticket,
+};
+use admit::{IdempotencyError, IdempotencyStore, Now, Unavailable};
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use super::PostgresStore;
-use super::database::{CallError, Param, get, moment, timestamp};
+use super::database::{CallError, Param, get, micros, moment, timestamp};
 
 /// How many records one statement of the sweep deletes: each may hold a body of a mebibyte, which goes with it.
 const SWEEP_BATCH: i32 = 1_000;
@@ -244,9 +245,4 @@ fn outcome(row: &Row, first: usize) -> Result<Outcome, CallError> {
     let names = get::<Option<Vec<String>>>(row, first + 1)?.unwrap_or_default();
     let values = get::<Option<Vec<Vec<u8>>>>(row, first + 2)?.unwrap_or_default();
     Ok(Outcome::Response(Response { status, headers: names.into_iter().zip(values).collect(), body }))
-}
-
-/// Whole microseconds, no more than there are timestamps.
-pub(super) fn micros(duration: Duration) -> i64 {
-    Timestamp::MIN.saturating_add(duration).unix_micros()
 }

@@ -53,16 +53,15 @@ use admit::{
     BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules,
     SystemClock, TakeError, Timestamp, Unavailable,
 };
-use named_file::NamedFiles;
-pub use open::OpenError;
 /// For [`SqliteStore::complete_in`].
 pub use rusqlite;
+use rusqlite::Connection;
 use tokio::sync::oneshot;
-use writer::Writer;
 
 use crate::leader::{Leader, Leadership};
-
-const NAME: &str = "SQLite";
+use named_file::NamedFiles;
+pub use open::OpenError;
+use writer::{Failure, Writer};
 
 /// The most rows that one transaction of a sweep deletes, so that takes get their turn in between.
 const SWEEP_BATCH: u64 = 1_000;
@@ -158,6 +157,21 @@ impl SqliteStore {
         let clock = self.clock.clone();
         move || now.or_by(&*clock)
     }
+
+    /// Deletes batch by batch, each in a transaction of its own, until one is not full, and tells how much.
+    async fn sweep(
+        &self,
+        delete: impl Fn(&Connection) -> Result<u64, Failure> + Copy + Send + 'static,
+    ) -> Result<u64, Unavailable> {
+        let mut deleted = 0;
+        loop {
+            let batch = self.writer.run(delete).await?;
+            deleted += batch;
+            if batch < SWEEP_BATCH {
+                return Ok(deleted);
+            }
+        }
+    }
 }
 
 impl fmt::Debug for SqliteStore {
@@ -201,15 +215,7 @@ impl BudgetStore for SqliteStore {
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
         let idle_since = self.moment(now)().saturating_sub(self.rules.retention.duration());
-        let mut deleted = 0;
-        loop {
-            let delete = move |connection: &_| buckets::delete_idle(connection, idle_since, SWEEP_BATCH);
-            let batch = self.writer.run(delete).await?;
-            deleted += batch;
-            if batch < SWEEP_BATCH {
-                return Ok(deleted);
-            }
-        }
+        self.sweep(move |connection| buckets::delete_idle(connection, idle_since, SWEEP_BATCH)).await
     }
 }
 
@@ -243,7 +249,7 @@ impl IdempotencyStore for SqliteStore {
     async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
         let (ticket, terms, now) = (ticket.clone(), terms.clone(), self.moment(now));
         let renew = move |connection: &_| records::renew(connection, &ticket, &terms, now());
-        records::answer(self.writer.run(renew).await?)
+        Ok(self.writer.run(renew).await??)
     }
 
     async fn complete(
@@ -256,26 +262,18 @@ impl IdempotencyStore for SqliteStore {
         let (ticket, outcome, terms) = (ticket.clone(), outcome.clone(), terms.clone());
         let now = self.moment(now);
         let complete = move |connection: &_| records::complete(connection, &ticket, &outcome, &terms, now());
-        records::answer(self.writer.run(complete).await?)
+        Ok(self.writer.run(complete).await??)
     }
 
     async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
         let (ticket, now) = (ticket.clone(), self.moment(now));
         let release = move |connection: &_| records::release(connection, &ticket, now());
-        records::answer(self.writer.run(release).await?)
+        Ok(self.writer.run(release).await??)
     }
 
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
         let now = self.moment(now)();
-        let mut deleted = 0;
-        loop {
-            let delete = move |connection: &_| records::delete_expired(connection, now, SWEEP_BATCH);
-            let batch = self.writer.run(delete).await?;
-            deleted += batch;
-            if batch < SWEEP_BATCH {
-                return Ok(deleted);
-            }
-        }
+        self.sweep(move |connection| records::delete_expired(connection, now, SWEEP_BATCH)).await
     }
 }
 

@@ -19,11 +19,6 @@ pub(super) const WRITE_FENCE: &str = include_str!("sql/write_fence.sql");
 /// What a ticket was used for: refused by the law, or done.
 pub(super) type Used<T> = Result<Result<T, TicketLost>, Failure>;
 
-/// A result of the file, then of the law, as the caller sees it.
-pub(super) fn answer<T>(result: Result<T, TicketLost>) -> Result<T, IdempotencyError> {
-    result.map_err(|TicketLost| IdempotencyError::TicketLost)
-}
-
 pub(super) fn timestamp(micros: i64) -> Result<Timestamp, Failure> {
     Timestamp::from_unix_micros(micros)
         .map_err(|_| Failure::Corrupt("a time outside of the years 1970 to 9999"))
@@ -147,7 +142,7 @@ pub(super) fn complete_in(
     terms: &Terms,
     now: Timestamp,
 ) -> Result<(), IdempotencyError> {
-    answer(complete(connection, ticket, outcome, terms, now).map_err(unavailable)?)
+    Ok(complete(connection, ticket, outcome, terms, now).map_err(unavailable)??)
 }
 
 pub(super) fn release(connection: &Connection, ticket: &Ticket, now: Timestamp) -> Used<()> {

@@ -117,14 +117,14 @@ impl Writer {
             })
         })?;
         match answer.await {
-            Ok(result) => result.map_err(|failure| Unavailable::new(super::NAME, failure)),
+            Ok(result) => result.map_err(unavailable),
             Err(_) => Err(unavailable(Failure::Ended)),
         }
     }
 }
 
-pub(super) fn unavailable(failure: Failure) -> Unavailable {
-    Unavailable::new(super::NAME, failure)
+pub(super) fn unavailable(failure: impl std::error::Error + Send + Sync + 'static) -> Unavailable {
+    Unavailable::new("SQLite", failure)
 }
 
 type Check<'a> = &'a dyn Fn() -> Result<(), Failure>;
