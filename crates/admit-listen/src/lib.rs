@@ -1,4 +1,22 @@
 //! The listener: connections and their limits, and an end without broken requests.
+//!
+//! ```
+//! use admit_listen::Limits;
+//! use axum::{Router, routing::get};
+//! use tokio::net::TcpListener;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! let (router, shutdown) = (Router::new().route("/", get(async || "hello")), CancellationToken::new());
+//! let serving = tokio::spawn(admit_listen::serve(listener, router, Limits::default(), shutdown.clone()));
+//!
+//! shutdown.cancel(); // On a signal, say.
+//! serving.await?; // The requests that ran have ended.
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::io;
 use std::sync::Arc;
