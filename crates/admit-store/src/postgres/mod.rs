@@ -29,7 +29,7 @@ mod database;
 mod in_flight;
 #[cfg(feature = "conformance")]
 mod inspect;
-mod leases;
+mod leaderships;
 mod migrate;
 mod records;
 mod scope_check;

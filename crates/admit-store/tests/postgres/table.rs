@@ -81,10 +81,10 @@ async fn no_row_holds_what_no_store_writes() {
             refuses(&update, "idempotency_records_times_check");
         }
     }
-    postgres.psql("INSERT INTO admit.maintenance_leases VALUES ('sweep', 'a', 1, now())").unwrap();
+    postgres.psql("INSERT INTO admit.leaderships VALUES ('sweep', 'a', 1, now())").unwrap();
     for moment in moments {
-        let update = format!("UPDATE admit.maintenance_leases SET lease_until = '{moment}'");
-        refuses(&update, "maintenance_leases_lease_until_check");
+        let update = format!("UPDATE admit.leaderships SET lease_until = '{moment}'");
+        refuses(&update, "leaderships_lease_until_check");
     }
     for (set, constraint) in [
         ("status = 200", "idempotency_records_state_check"),
