@@ -94,7 +94,7 @@ impl BudgetStore for PostgresStore {
         // A take reads the server's clock and may then wait for a row. Until it has ended, it must find the others as they
         // were at that moment, when they may not have been full yet.
         let under_way = match now {
-            Now::Store => self.database.longest_statement(),
+            Now::Store => self.database.connections().longest_statement(),
             Now::At(_) => Duration::ZERO,
         };
         let idle = micros(self.rules.retention.duration().saturating_add(under_way));

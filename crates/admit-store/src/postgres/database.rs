@@ -1,4 +1,4 @@
-//! The pool of connections, and the one way in which statements are run: bounded, repeated where that is safe.
+//! The one way in which the store's statements are run: bounded, and repeated where that is safe.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,17 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use admit::{Now, Timestamp, Unavailable};
 use backon::{ExponentialBuilder, Retryable};
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
-use scopeguard::ScopeGuard;
-use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::in_flight::{SETTLE_LIMIT, give_back, in_flight};
-use super::migrate::ConnectError;
-use super::{PostgresConfig, tls};
+use super::{ConnectError, ConnectionError, Connections, PostgresConfig};
 
 /// A parameter with its type: statements are sent unnamed and whole, so that a pooler may run each on any connection.
 pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -33,12 +27,9 @@ const RETRIES: usize = 5;
 pub(super) struct Database(Arc<Shared>);
 
 struct Shared {
-    pool: Pool,
-    tls: MakeRustlsConnect,
+    connections: Connections,
     schema: String,
-    acquire_timeout: Duration,
     lock_timeout_ms: i32,
-    statement_timeout: Duration,
     /// Whether statements are sent within a transaction that states its isolation, because the server's default is
     /// another one.
     states_isolation: AtomicBool,
@@ -47,12 +38,10 @@ struct Shared {
 /// Why a statement gave no rows.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    #[error("no connection")]
-    Pool(#[source] PoolError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
     #[error("a statement failed")]
-    Statement(#[source] tokio_postgres::Error),
-    #[error("no answer within {0:?}")]
-    TimedOut(Duration),
+    Statement(#[from] tokio_postgres::Error),
     #[error("the answer is not as it should be: {0}")]
     Answer(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -82,32 +71,16 @@ impl From<CallError> for Unavailable {
 impl Database {
     /// Makes no connection yet.
     pub(super) fn new(config: &PostgresConfig) -> Result<Self, ConnectError> {
-        let mut postgres: tokio_postgres::Config = config.url.parse().map_err(ConnectError::Url)?;
-        if postgres.get_application_name().is_none() {
-            postgres.application_name("admit");
-        }
-        postgres.connect_timeout(config.acquire_timeout);
-        // A peer that is gone without a word must not hold a connection.
-        postgres.tcp_user_timeout(config.statement_timeout).keepalives_idle(Duration::from_secs(30));
-        let tls = tls::connector(postgres.get_ssl_mode(), config.tls.clone()).map_err(ConnectError::Tls)?;
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let pool = Pool::builder(Manager::from_config(postgres, tls.clone(), recycling))
-            .max_size(config.connections.max(1))
-            .wait_timeout(Some(config.acquire_timeout))
-            .create_timeout(Some(config.acquire_timeout))
-            .recycle_timeout(Some(config.acquire_timeout))
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(ConnectError::Pool)?;
         Ok(Self(Arc::new(Shared {
-            pool,
-            tls,
+            connections: Connections::new("admit", config)?,
             schema: config.schema.quoted(),
-            acquire_timeout: config.acquire_timeout,
             lock_timeout_ms: millis(config.lock_timeout),
-            statement_timeout: config.statement_timeout,
             states_isolation: AtomicBool::new(false),
         })))
+    }
+
+    pub(super) fn connections(&self) -> &Connections {
+        &self.0.connections
     }
 
     /// The schema as it stands in SQL.
@@ -118,16 +91,6 @@ impl Database {
     /// What the SQL functions take as the bound of their waits for locks.
     pub(super) fn lock_timeout_ms(&self) -> &i32 {
         &self.0.lock_timeout_ms
-    }
-
-    /// After this long a statement has ended, or was given up and cancelled.
-    pub(super) fn longest_statement(&self) -> Duration {
-        self.0.statement_timeout.saturating_add(SETTLE_LIMIT).saturating_add(self.0.acquire_timeout)
-    }
-
-    /// A connection of the pool.
-    pub(super) async fn connection(&self) -> Result<Object, CallError> {
-        self.0.pool.get().await.map_err(CallError::Pool)
     }
 
     /// Runs a statement that gives one row, in a transaction of its own, `read committed`.
@@ -173,20 +136,11 @@ impl Database {
     }
 
     async fn send(&self, sql: &str, params: &[Param<'_>], states_isolation: bool) -> Result<Row, CallError> {
-        // Until the answer is there: if the time is up first, or the caller drops this, the connection is settled.
-        let busy = in_flight(self.connection().await?, self.0.tls.clone(), self.0.acquire_timeout);
-        let answer = async {
-            if states_isolation {
-                in_read_committed(&busy, sql, params).await
-            } else {
-                busy.query_typed_one(sql, params).await
-            }
+        let answer = async |client: &mut Client| match states_isolation {
+            true => Ok(in_read_committed(client, sql, params).await?),
+            false => Ok(client.query_typed_one(sql, params).await?),
         };
-        let answer = timeout(self.0.statement_timeout, answer).await;
-        let answer = answer.map_err(|_| CallError::TimedOut(self.0.statement_timeout))?;
-        let answer = answer.map_err(CallError::Statement);
-        give_back(ScopeGuard::into_inner(busy), answer.as_ref().err().and_then(CallError::code));
-        answer
+        self.0.connections.run(answer).await
     }
 }
 

@@ -16,8 +16,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 
+use super::connections::sql_state;
 use super::database::{CallError, Database, millis};
-use super::{PostgresConfig, scope_check};
+use super::{ConnectionError, PostgresConfig, scope_check};
 
 /// In order. A migration that was published never changes: the history has its checksum.
 const MIGRATIONS: [(&str, &str); 3] = [
@@ -112,9 +113,10 @@ pub(super) async fn migrate(
     let schema = config.schema.as_str();
     let unreachable =
         |source: CallError| ConnectError::Unreachable { schema: schema.into(), source: source.into() };
-    let late = |limit| move |_| CallError::TimedOut(limit);
+    let late = |limit| move |_| CallError::from(ConnectionError::TimedOut(limit));
 
-    let mut connection = database.connection().await.map_err(unreachable)?;
+    let mut connection =
+        database.connections().acquire().await.map_err(CallError::from).map_err(unreachable)?;
     let look = tokio::time::timeout(config.statement_timeout, look(&connection, database.schema(), scopes));
     let standing = look
         .await
@@ -138,7 +140,7 @@ pub(super) async fn migrate(
             return Err(ConnectError::Migration {
                 schema,
                 pending,
-                source: CallError::TimedOut(MIGRATION_LIMIT).into(),
+                source: ConnectionError::TimedOut(MIGRATION_LIMIT).into(),
             });
         }
     };
@@ -295,18 +297,6 @@ fn migrations(schema: &str) -> Vec<Migration> {
         .map(|(name, sql)| Migration::unapplied(name, &sql.replace("{schema}", schema)))
         .map(|migration| migration.expect("the names are V1__name"))
         .collect()
-}
-
-/// Finds what the server said in the chain of causes.
-fn sql_state<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a SqlState> {
-    let mut next: Option<&'a (dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<tokio_postgres::Error>() {
-            return error.code();
-        }
-        next = error.source();
-    }
-    None
 }
 
 /// Runs refinery's statements inside one transaction and unnamed, where its own driver makes one for each migration and

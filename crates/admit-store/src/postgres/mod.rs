@@ -25,8 +25,8 @@
 
 mod budgets;
 mod config;
+mod connections;
 mod database;
-mod in_flight;
 #[cfg(feature = "conformance")]
 mod inspect;
 mod leaderships;
@@ -40,14 +40,13 @@ use std::sync::Arc;
 use admit::Rules;
 
 pub use config::{PostgresConfig, SchemaName, SchemaNameError};
-pub use in_flight::{give_back, in_flight};
+pub use connections::{ConnectionError, Connections};
+pub use deadpool_postgres::{BuildError, PoolError};
 pub use migrate::ConnectError;
-/// TLS by rustls, whose settings and errors [`connector`] and [`PostgresConfig`] name.
+/// TLS by rustls, whose settings and errors [`PostgresConfig`] and [`ConnectError`] name.
 pub use rustls;
-/// The guard of [`in_flight`].
-pub use scopeguard::ScopeGuard;
-pub use tls::connector;
-pub use tokio_postgres_rustls::MakeRustlsConnect;
+/// The client of PostgreSQL, whose types [`Connections`] and [`PostgresStore::complete_in`] name.
+pub use tokio_postgres;
 
 use database::Database;
 

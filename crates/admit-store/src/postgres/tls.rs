@@ -10,11 +10,11 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How the store encrypts a connection in `mode`: by `own` settings if there are some; else in `require` with the system's
-/// roots, and in `prefer` with any certificate, as libpq does. For a service's own connections to the same server.
+/// roots, and in `prefer` with any certificate, as libpq does.
 ///
 /// # Errors
 /// [`Error`] if the protocol versions are not available.
-pub fn connector(mode: SslMode, own: Option<ClientConfig>) -> Result<MakeRustlsConnect, Error> {
+pub(super) fn connector(mode: SslMode, own: Option<ClientConfig>) -> Result<MakeRustlsConnect, Error> {
     let config = match (own, mode) {
         (Some(own), _) => own,
         (None, SslMode::Require) => {

@@ -1,23 +1,17 @@
-//! Connections to PostgreSQL, and the bounds that hold on them.
+//! The service's own connections to PostgreSQL, and how its statements are run on them.
 //!
-//! The pool is the application's own: a burst of searches leaves the connections of the budgets alone. Statements are
-//! sent unnamed and whole, so that a pooler in transaction mode may stand in between.
-
-use std::fmt;
+//! They are apart from those of the budgets, which a burst of searches leaves alone. Statements are sent unnamed and
+//! whole, so that a pooler in transaction mode may stand in between.
 
 use admit::{IdempotencyError, Unavailable};
-use admit_store::postgres::{MakeRustlsConnect, ScopeGuard, connector, give_back, in_flight, rustls};
-use deadpool_postgres::{Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime};
+use admit_store::postgres::{ConnectError, ConnectionError, PostgresConfig};
 use futures::future::BoxFuture;
-use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, IsolationLevel, Row, Transaction};
 
 use crate::storage::STATEMENT_TIMEOUT;
 
-/// Enough to keep a small server busy; it is shared with other processes.
-const CONNECTIONS: usize = 8;
 /// How often a transaction is repeated that the server undid because of others.
 const RETRIES: u32 = 3;
 
@@ -25,27 +19,18 @@ const RETRIES: u32 = 3;
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// The connections; clones share them.
-#[derive(Clone)]
-pub(super) struct Connections {
-    pool: Pool,
-    tls: MakeRustlsConnect,
-}
+#[derive(Clone, Debug)]
+pub(super) struct Connections(admit_store::postgres::Connections);
 
 /// Why a statement gave nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("the URL of the database is malformed")]
-    Url(#[source] tokio_postgres::Error),
-    #[error("TLS cannot be set up")]
-    Tls(#[source] rustls::Error),
-    #[error("the pool cannot be made")]
-    Build(#[source] deadpool_postgres::BuildError),
-    #[error("no connection")]
-    Pool(#[source] PoolError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
     #[error("a statement failed")]
     Statement(#[from] tokio_postgres::Error),
-    #[error("no answer within {STATEMENT_TIMEOUT:?}")]
-    TimedOut,
     #[error("the tables are of version {0}; this service knows {1}")]
     Newer(i32, i32),
     #[error(transparent)]
@@ -89,32 +74,19 @@ impl Failure {
 impl Connections {
     /// Makes no connection yet.
     pub(super) fn new(url: &str) -> Result<Self, Failure> {
-        let mut config: tokio_postgres::Config = url.parse().map_err(Failure::Url)?;
-        if config.get_application_name().is_none() {
-            config.application_name("memory-api");
-        }
-        config.connect_timeout(STATEMENT_TIMEOUT).tcp_user_timeout(STATEMENT_TIMEOUT);
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let tls = connector(config.get_ssl_mode(), None).map_err(Failure::Tls)?;
-        let pool = Pool::builder(Manager::from_config(config, tls.clone(), recycling))
-            .max_size(CONNECTIONS)
-            .wait_timeout(Some(STATEMENT_TIMEOUT))
-            .create_timeout(Some(STATEMENT_TIMEOUT))
-            .recycle_timeout(Some(STATEMENT_TIMEOUT))
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(Failure::Build)?;
-        Ok(Self { pool, tls })
+        let mut config = PostgresConfig::new(url);
+        config.statement_timeout = STATEMENT_TIMEOUT;
+        Ok(Self(admit_store::postgres::Connections::new("memory-api", &config)?))
     }
 
     /// The rows of one statement.
     pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failure> {
-        self.bounded(async |connection| Ok(connection.query_typed(sql, parameters).await?)).await
+        self.0.run(async |client| Ok(client.query_typed(sql, parameters).await?)).await
     }
 
     /// How many rows one statement wrote.
     pub(super) async fn execute(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<u64, Failure> {
-        self.bounded(async |connection| Ok(connection.execute_typed(sql, parameters).await?)).await
+        self.0.run(async |client| Ok(client.execute_typed(sql, parameters).await?)).await
     }
 
     /// Runs `work` in a transaction and commits it. It is run again if the server undid it because of others.
@@ -135,32 +107,13 @@ impl Connections {
         &self,
         work: &impl for<'t> Fn(&'t Transaction<'_>) -> BoxFuture<'t, Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let transaction = async |connection: &mut Client| {
-            let transaction = connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let transaction = async |client: &mut Client| {
+            let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
             let transaction = transaction.start().await?;
             let done = work(&transaction).await?;
             transaction.commit().await?;
             Ok(done)
         };
-        self.bounded(transaction).await
-    }
-
-    /// Works on a connection, up to a time limit. A connection whose work is cut short, by that or because the caller
-    /// has gone, is not handed to the next one before it is free.
-    async fn bounded<T>(
-        &self,
-        work: impl AsyncFnOnce(&mut Client) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let connection = self.pool.get().await.map_err(Failure::Pool)?;
-        let mut busy = in_flight(connection, self.tls.clone(), STATEMENT_TIMEOUT);
-        let done = timeout(STATEMENT_TIMEOUT, work(&mut busy)).await.map_err(|_| Failure::TimedOut)?;
-        give_back(ScopeGuard::into_inner(busy), done.as_ref().err().and_then(Failure::code));
-        done
-    }
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").finish_non_exhaustive()
+        self.0.run(transaction).await
     }
 }
