@@ -1,0 +1,3 @@
+//! The `admit` program as a library: the policy file, and the fronts that decide by it.
+
+pub mod policy;

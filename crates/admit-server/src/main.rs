@@ -1,0 +1,3 @@
+//! The `admit` program.
+
+fn main() {}

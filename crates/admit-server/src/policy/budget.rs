@@ -1,0 +1,162 @@
+//! The budgets of a policy.
+
+use std::collections::BTreeMap;
+
+use admit::{Budget, Cost, Retention, Scope};
+use toml::de::DeValue;
+
+use super::problems::{Problems, Span};
+use super::section::{Section, Value, Wrong, boolean, list, one_of, parsed};
+use super::sources::{COST_FORMS, Carrier, CostSource, KEY_FORMS, KeyPart, KeySource};
+
+/// A budget of the policy, under the scope that is its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetRule {
+    /// Its name.
+    pub scope: Scope,
+    /// How much a caller has whom neither its plan nor its tenant gives another.
+    pub budget: Budget,
+    /// How much the callers of a plan have.
+    pub plans: BTreeMap<String, Budget>,
+    /// How much the callers of a tenant have, whatever its plan.
+    pub tenants: BTreeMap<String, Budget>,
+    /// Whose bucket a request is charged on.
+    pub by: KeySource,
+    /// How much a request costs.
+    pub cost: CostSource,
+    /// Whether a replay of an idempotent request is charged as well.
+    pub spent_by_replays: bool,
+    /// What happens while the store cannot be asked.
+    pub when_unavailable: WhenUnavailable,
+    /// Whether a refusal counts.
+    pub mode: Mode,
+}
+
+/// What happens to requests while the store cannot be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenUnavailable {
+    /// They are answered with 503.
+    Refuse,
+    /// They run, and are counted.
+    Admit,
+}
+
+/// Whether a budget's refusals count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A request that is refused does not run.
+    Enforce,
+    /// It runs; what would have been refused is counted. The budget has buckets of its own.
+    Shadow,
+}
+
+impl BudgetRule {
+    /// How much a caller has: its tenant's own budget, else its plan's, else the one of the rule.
+    pub fn budget_of(&self, tenant: Option<&str>, plan: Option<&str>) -> Budget {
+        let own = tenant.and_then(|tenant| self.tenants.get(tenant));
+        let planned = || plan.and_then(|plan| self.plans.get(plan));
+        own.or_else(planned).copied().unwrap_or(self.budget)
+    }
+
+    pub(super) fn read<'a>(
+        name: &str,
+        span: Span,
+        value: Value<'a>,
+        retention: Retention,
+        problems: &'a Problems,
+    ) -> Option<Self> {
+        let scope = name.parse::<Scope>();
+        if let Err(error) = &scope {
+            problems.add(span, error.to_string(), "");
+        }
+        let section = Section::of(format!("budget {name:?}"), value, problems);
+        let mut section = section.map_err(|wrong| wrong.note(problems)).ok()?;
+        let checked = |value| fits(value, retention);
+        let budget = section.required("rate", "\"100/hour\"", checked);
+        let sizes = |name: &'a str, _: Span, value| {
+            let size = checked(value).map_err(|wrong| wrong.note(problems)).ok()?;
+            Some((name.to_owned(), size))
+        };
+        let plans = section.each("plans", sizes).into_iter().collect();
+        let tenants = section.each("tenants", sizes).into_iter().collect();
+        let by = section.required("by", "\"api_key\"", |value| key_source(value, problems));
+        let cost = section.member("cost", |value| cost(value, problems));
+        let spent_by_replays = section.member("spent_by_replays", boolean);
+        let unavailable = [("refuse", WhenUnavailable::Refuse), ("admit", WhenUnavailable::Admit)];
+        let when_unavailable = section.member("when_unavailable", one_of(&unavailable));
+        let mode = section.member("mode", one_of(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)]));
+        section.finish();
+        Some(Self {
+            scope: scope.ok()?,
+            budget: budget?,
+            plans,
+            tenants,
+            by: by?,
+            cost: cost.unwrap_or(CostSource::Constant(Cost::ONE)),
+            spent_by_replays: spent_by_replays.unwrap_or(false),
+            when_unavailable: when_unavailable.unwrap_or(WhenUnavailable::Refuse),
+            mode: mode.unwrap_or(Mode::Enforce),
+        })
+    }
+}
+
+/// A rate, whose amount is the burst too, or a rate and a burst: `100/hour`, `100/hour burst 20`.
+fn fits(value: Value<'_>, retention: Retention) -> Result<Budget, Wrong> {
+    let budget: Budget = parsed("a rate as in \"100/hour\", or \"100/hour burst 20\"")(value)?;
+    let (fill, kept) = (budget.time_to_fill(), retention.duration());
+    if fill > kept {
+        let message =
+            format!("an empty bucket takes {fill:?} to fill, and idle buckets are kept for {kept:?}");
+        let hours = fill.as_secs().div_ceil(3_600);
+        return Err(Wrong::new(
+            value,
+            message,
+            format!("set retention = \"{hours}h\" at the top of the file"),
+        ));
+    }
+    Ok(budget)
+}
+
+fn key_source(value: Value<'_>, problems: &Problems) -> Result<KeySource, Wrong> {
+    let wanted = format!("one or a list of {KEY_FORMS}");
+    let parts = list(value, problems, |value| parsed::<KeyPart>(&wanted)(value));
+    match value.get_ref().as_array().is_some_and(|parts| parts.is_empty()) {
+        true => Err(Wrong::new(value, "this names nobody's bucket", format!("write {wanted}"))),
+        false => Ok(KeySource { parts }),
+    }
+}
+
+/// A number, a text that names a source, or a table of a source and what a request without it costs.
+fn cost<'a>(value: Value<'a>, problems: &'a Problems) -> Result<CostSource, Wrong> {
+    match value.get_ref() {
+        DeValue::String(text) if text == "body_bytes" => Ok(CostSource::BodyBytes),
+        DeValue::String(_) => {
+            let from = parsed(COST_FORMS)(value)?;
+            Ok(CostSource::Carried { from, otherwise: None })
+        }
+        DeValue::Table(_) => {
+            let mut section = Section::of("a cost", value, problems)?;
+            let from = section.required("from", "\"header:x-cost\"", parsed::<Carrier>(COST_FORMS));
+            let otherwise = section.member("otherwise", constant);
+            section.finish();
+            match from {
+                Some(from) => Ok(CostSource::Carried { from, otherwise }),
+                None => Ok(CostSource::Constant(Cost::ONE)), // Its problem is noted.
+            }
+        }
+        _ => constant(value).map(CostSource::Constant),
+    }
+}
+
+fn constant(value: Value<'_>) -> Result<Cost, Wrong> {
+    let number = match value.get_ref() {
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|n| n as f64)
+        }
+        DeValue::Float(number) => number.as_str().parse::<f64>().ok(),
+        _ => None,
+    };
+    let wrong = |message: String| Wrong::new(value, message, format!("write {COST_FORMS}"));
+    let number = number.ok_or_else(|| wrong("this is no cost".into()))?;
+    Cost::new(number).map_err(|error| wrong(error.to_string()))
+}

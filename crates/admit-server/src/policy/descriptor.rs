@@ -1,0 +1,76 @@
+//! What the descriptors of an Envoy rate limit request are held to.
+
+use std::collections::BTreeMap;
+
+use super::BudgetRule;
+use super::problems::Problems;
+use super::route::{budget, check_entries};
+use super::section::{Section, Value, Wrong, list, text};
+
+/// Which descriptors are held to which budgets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The domain of the request; nothing for any.
+    pub domain: Option<String>,
+    /// The entries that a descriptor has to have, no more and no fewer, by their keys.
+    pub entries: BTreeMap<String, EntryValue>,
+    /// The positions of its budgets in [`Policy::budgets`](super::Policy::budgets).
+    pub budgets: Vec<usize>,
+}
+
+/// The value that an entry has to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryValue {
+    /// `*`: whatever it is.
+    Any,
+    /// This one.
+    Exactly(String),
+}
+
+impl Descriptor {
+    pub(super) fn read<'a>(
+        value: Value<'a>,
+        budgets: &[BudgetRule],
+        problems: &'a Problems,
+    ) -> Result<Self, Wrong> {
+        let mut section = Section::of("a descriptor", value, problems)?;
+        let domain = section.member("domain", |value| text(value).map(str::to_owned));
+        let entries = section.each("entries", |name, _, value| {
+            let text = text(value).map_err(|wrong| wrong.note(problems)).ok()?;
+            let wanted = if text == "*" { EntryValue::Any } else { EntryValue::Exactly(text.to_owned()) };
+            Some((name.to_owned(), wanted))
+        });
+        if entries.is_empty() {
+            let example = "add entries = { generic_key = \"slow\", remote_address = \"*\" }";
+            problems.add(value.span(), "a descriptor has no entries", example);
+        }
+        let example = "[\"requests\"]";
+        let named = section
+            .required("budgets", example, |value| Ok(list(value, problems, |value| budget(value, budgets))));
+        section.finish();
+        let named = named.unwrap_or_default();
+        for (index, span) in &named {
+            check_entries(&budgets[*index], span.clone(), problems);
+        }
+        let budgets = named.into_iter().map(|(index, _)| index).collect();
+        Ok(Self { domain, entries: entries.into_iter().collect(), budgets })
+    }
+
+    /// Whether it is about a descriptor of these entries.
+    pub fn matches<'e>(
+        &self,
+        domain: &str,
+        entries: impl ExactSizeIterator<Item = (&'e str, &'e str)>,
+    ) -> bool {
+        let of_domain = self.domain.as_deref().is_none_or(|wanted| wanted == domain);
+        let mut count = 0;
+        let all = entries.len();
+        of_domain
+            && all == self.entries.len()
+            && entries.inspect(|_| count += 1).all(|(key, value)| match self.entries.get(key) {
+                Some(EntryValue::Any) => true,
+                Some(EntryValue::Exactly(wanted)) => wanted == value,
+                None => false,
+            })
+    }
+}

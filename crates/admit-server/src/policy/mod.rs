@@ -1,0 +1,122 @@
+//! The policy: which budgets there are, and which requests are held to them.
+//!
+//! It is a TOML file, small on purpose. What is wrong with one is told all at once, each thing with its place and what
+//! was meant; a policy that was parsed can be used.
+//!
+//! ```
+//! use admit_server::policy::Policy;
+//!
+//! let policy = Policy::parse("admit.toml", r#"
+//!     upstream = "http://localhost:3000"
+//!
+//!     [budgets.requests]
+//!     rate = "100/hour"
+//!     by = "header:x-user"
+//!
+//!     [[routes]]
+//!     match = "POST /v1/jobs"
+//!     budgets = ["requests"]
+//! "#)?;
+//! assert_eq!(policy.budgets[0].budget.burst().tokens(), 100.0);
+//!
+//! let errors = Policy::parse("admit.toml", "upsteam = 1").unwrap_err();
+//! assert_eq!(errors.problems()[0].help(), Some("did you mean \"upstream\"?"));
+//! # Ok::<(), admit_server::policy::PolicyErrors>(())
+//! ```
+
+mod budget;
+mod descriptor;
+mod idempotency;
+mod problems;
+mod route;
+mod routes;
+mod section;
+mod server;
+mod sources;
+
+use admit::{Rules, Scopes};
+use toml::Spanned;
+use toml::de::DeTable;
+
+pub use budget::{BudgetRule, Mode, WhenUnavailable};
+pub use descriptor::{Descriptor, EntryValue};
+pub use idempotency::IdempotencyRule;
+pub use problems::{PolicyErrors, PolicyProblem};
+pub use route::{Pattern, PatternError, Route};
+pub use routes::Routes;
+pub use server::{Server, StoreUrl, StoreUrlError, Upstream, UpstreamError};
+pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
+
+use problems::Problems;
+use section::{Section, list};
+
+/// The largest policy file, in bytes.
+pub const MAX_POLICY_BYTES: usize = 1 << 20;
+
+/// The policy that is in force where no file is given.
+pub const STARTER: &str = include_str!("starter.toml");
+
+/// A policy that can be used.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// What the program itself is told.
+    pub server: Server,
+    /// The budgets, in the order of their names.
+    pub budgets: Vec<BudgetRule>,
+    /// Which requests are held to which of them.
+    pub routes: Routes,
+    /// Which descriptors are, in the order of the file.
+    pub descriptors: Vec<Descriptor>,
+}
+
+impl Policy {
+    /// Reads the text of a policy file. `file` is its name, for what is told of it.
+    ///
+    /// # Errors
+    /// [`PolicyErrors`] with everything that is wrong.
+    pub fn parse(file: &str, text: &str) -> Result<Self, PolicyErrors> {
+        let problems = Problems::default();
+        if text.len() > MAX_POLICY_BYTES {
+            problems.add(
+                0..0,
+                format!("the file is larger than {MAX_POLICY_BYTES} bytes"),
+                "split the policy",
+            );
+            return problems.none_or(file, "", None);
+        }
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            problems.add(error.span().unwrap_or(0..0), error.message(), "");
+        }
+        // What follows from a mistake in the syntax is noise.
+        let policy = if errors.is_empty() { Self::read(&table, &problems) } else { None };
+        problems.none_or(file, text, policy)
+    }
+
+    fn read(table: &Spanned<DeTable<'_>>, problems: &Problems) -> Option<Self> {
+        let mut section = Section::new("a policy", table.get_ref(), table.span(), problems);
+        let server = Server::read(&mut section, problems);
+        let mut budgets = section.each("budgets", |name, span, value| {
+            BudgetRule::read(name, span, value, server.retention, problems)
+        });
+        budgets.sort_by(|one, other| one.scope.cmp(&other.scope));
+        let routes = section.member("routes", |value| {
+            Ok(list(value, problems, |value| Route::read(value, &budgets, problems)))
+        });
+        let descriptors = section.member("descriptors", |value| {
+            Ok(list(value, problems, |value| Descriptor::read(value, &budgets, problems)))
+        });
+        section.finish();
+        let routes = Routes::new(routes.into_iter().flatten().flatten(), problems);
+        Some(Self { server, budgets, routes, descriptors: descriptors.unwrap_or_default() })
+    }
+
+    /// What its store is built with.
+    ///
+    /// # Errors
+    /// [`admit::ScopesError`] if there is no budget, or more than a store takes.
+    pub fn rules(&self) -> Result<Rules, admit::ScopesError> {
+        let scopes = Scopes::new(self.budgets.iter().map(|budget| budget.scope.clone()))?;
+        Ok(Rules { scopes, retention: self.server.retention })
+    }
+}

@@ -1,0 +1,99 @@
+//! Policy files: what is wrong with broken ones, as a person reads it, and what whole ones mean.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use admit_server::policy::{CostSource, Mode, Policy, STARTER, WhenUnavailable};
+use http::Method;
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+/// As a terminal without colours shows it.
+fn shown(error: &dyn miette::Diagnostic) -> String {
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);
+    let mut text = String::new();
+    handler.render_report(&mut text, error).unwrap();
+    text
+}
+
+/// One file for each mistake; the snapshot beside it is what a newcomer gets to read.
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_what_was_meant() {
+    insta::glob!("broken/*.toml", |path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let errors = Policy::parse(name, &text).expect_err(name);
+        insta::assert_snapshot!(shown(&errors));
+    });
+}
+
+#[test]
+fn the_starter_policy_is_one() {
+    let policy = Policy::parse("starter.toml", STARTER).unwrap();
+    let names: Vec<_> = policy.budgets.iter().map(|budget| budget.scope.to_string()).collect();
+    assert_eq!(names, ["burst", "hourly"]);
+    let (route, names) = policy.routes.find(&Method::PUT, "/a/b").unwrap();
+    assert_eq!((route.budgets.as_slice(), names), (&[1, 0][..], vec![("path".to_owned(), "a/b")]));
+}
+
+#[test]
+fn a_whole_policy_means_what_it_says() {
+    let text = r#"
+        listen = "0.0.0.0:80"
+        store = "postgres://admit@db/app"
+        upstream = "http://localhost:3000"
+        trusted_proxies = "10.0.0.0/8"
+        headers = "legacy"
+        retention = "25h"
+
+        [budgets.daily]
+        rate = "1000/day burst 50"
+        by = ["tenant", "path:project"]
+        plans = { free = "10/day", pro = "100000/day" }
+        tenants.acme = "5/day"
+        cost = { from = "json:/max_tokens", otherwise = 1_000 }
+        mode = "shadow"
+        when_unavailable = "admit"
+
+        [budgets.bytes]
+        rate = "256KiB/second burst 1MiB"
+        by = "ip"
+        cost = "body_bytes"
+        spent_by_replays = true
+
+        [[routes]]
+        match = "POST /v1/{project}/jobs"
+        budgets = ["bytes", "daily"]
+        idempotency = { key = "json:/id", if_missing = "content", ttl = "1h 30m", on_lapse = "stay_blocked" }
+
+        [[routes]]
+        match = "GET,HEAD /v1/{project}/jobs"
+
+        [[descriptors]]
+        entries = { generic_key = "slow", remote_address = "*" }
+        budgets = []
+    "#;
+    let policy = Policy::parse("admit.toml", text).unwrap();
+    let [bytes, daily] = policy.budgets.as_slice() else { panic!("{:?}", policy.budgets) };
+    assert_eq!((bytes.cost.clone(), bytes.spent_by_replays), (CostSource::BodyBytes, true));
+    assert_eq!((daily.mode, daily.when_unavailable), (Mode::Shadow, WhenUnavailable::Admit));
+    let size = |tenant, plan| daily.budget_of(tenant, plan).burst().tokens();
+    assert_eq!(
+        [size(None, None), size(None, Some("free")), size(Some("acme"), Some("pro"))],
+        [50.0, 10.0, 5.0]
+    );
+    assert_eq!(size(Some("beta"), Some("none")), 50.0);
+
+    let (route, names) = policy.routes.find(&Method::POST, "/v1/garden/jobs").unwrap();
+    assert_eq!((route.budgets.as_slice(), names), (&[0, 1][..], vec![("project".to_owned(), "garden")]));
+    assert_eq!(route.idempotency.as_ref().unwrap().terms.ttl.as_secs(), 5_400);
+    assert!(policy.routes.find(&Method::HEAD, "/v1/garden/jobs").unwrap().0.budgets.is_empty());
+    assert!(policy.routes.find(&Method::PUT, "/v1/garden/jobs").is_none());
+    assert!(policy.routes.find(&Method::POST, "/v1/garden").is_none());
+
+    let descriptor = &policy.descriptors[0];
+    let matches =
+        |entries: &[(&'static str, &'static str)]| descriptor.matches("any", entries.iter().copied());
+    assert!(matches(&[("remote_address", "10.0.0.1"), ("generic_key", "slow")]));
+    assert!(!matches(&[("generic_key", "slow")]));
+    assert!(!matches(&[("remote_address", "10.0.0.1"), ("generic_key", "fast")]));
+    assert!(!matches(&[("remote_address", "1"), ("generic_key", "slow"), ("path", "/")]));
+    assert_eq!(policy.rules().unwrap().scopes.to_string(), "bytes, daily");
+}
