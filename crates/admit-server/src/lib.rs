@@ -1,3 +1,4 @@
 //! The `admit` program as a library: the policy file, and the fronts that decide by it.
 
+pub mod engine;
 pub mod policy;

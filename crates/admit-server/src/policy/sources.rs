@@ -17,6 +17,16 @@ pub struct KeySource {
     pub parts: Vec<KeyPart>,
 }
 
+/// As it is read, with `+` between the parts.
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, part) in self.parts.iter().enumerate() {
+            write!(f, "{}{part}", if i == 0 { "" } else { "+" })?;
+        }
+        Ok(())
+    }
+}
+
 /// One part of a bucket's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPart {

@@ -1,0 +1,212 @@
+//! The charges of a request.
+
+use std::borrow::Cow;
+
+use admit::{Cost, Key};
+use admit_tower::{Quota, client_ip};
+use serde_json::Value;
+
+use super::facts::Facts;
+use crate::policy::{BudgetRule, Carrier, CostSource, KeyPart, KeySource, WhenUnavailable};
+
+/// A request that lacks what its budget asks for, or has it in another form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// No number where the cost is.
+    #[error("{0} is not a number of zero or more, and the request costs as much")]
+    Cost(String),
+    /// Nothing known of the length of the body.
+    #[error("the length of the body has to be known: send Content-Length")]
+    Length,
+}
+
+/// How a budget charges requests.
+pub trait Charging {
+    /// What a request is charged. `reason` is what a client that is refused reads.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the request lacks what the cost is taken from.
+    fn quota(&self, facts: &Facts<'_>) -> Result<Quota, Malformed>;
+}
+
+impl Charging for BudgetRule {
+    fn quota(&self, facts: &Facts<'_>) -> Result<Quota, Malformed> {
+        let (tenant, plan) = match facts.identity {
+            Some(identity) => (Some(identity.tenant.as_str()), identity.plan.as_deref()),
+            None => (None, None),
+        };
+        let budget = self.budget_of(tenant, plan);
+        let reason = format!("{budget} by {}", self.by);
+        let mut quota = Quota::new(self.scope.clone(), key(&self.by, facts), budget, reason)
+            .cost(cost(&self.cost, facts)?);
+        if self.spent_by_replays {
+            quota = quota.spent_by_replays();
+        }
+        if self.when_unavailable == WhenUnavailable::Admit {
+            quota = quota.fail_open();
+        }
+        Ok(quota)
+    }
+}
+
+/// One part is the key as it is; several are joined with their lengths before them, so that no two lists of parts meet.
+fn key(source: &KeySource, facts: &Facts<'_>) -> Key {
+    if let [part] = source.parts.as_slice() {
+        return match part {
+            KeyPart::ApiKey => facts.identity.map_or_else(|| Key::hashed(""), |identity| identity.key),
+            KeyPart::Ip => client_ip::key(facts.client),
+            part => Key::of(&text(part, facts)),
+        };
+    }
+    let mut joined = Vec::new();
+    for part in &source.parts {
+        let text = text(part, facts);
+        joined.extend((text.len() as u64).to_be_bytes());
+        joined.extend(text.as_bytes());
+    }
+    Key::hashed(joined)
+}
+
+fn text<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Cow<'f, str> {
+    let found = match part {
+        KeyPart::ApiKey => facts.identity.map(|identity| Cow::Owned(identity.key.to_string())),
+        KeyPart::Tenant => facts.identity.map(|identity| Cow::Borrowed(identity.tenant.as_str())),
+        KeyPart::Ip => Some(Cow::Owned(client_ip::group(facts.client).to_string())),
+        KeyPart::Header(name) => {
+            facts.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
+        }
+        KeyPart::Path(name) => facts.name(name).map(Cow::Borrowed),
+        KeyPart::Query(name) => facts.parameter(name),
+        KeyPart::Json(pointer) => {
+            facts.json.and_then(|json| json.pointer(pointer.as_str())).map(|value| match value {
+                Value::String(text) => Cow::Borrowed(text.as_str()),
+                other => Cow::Owned(other.to_string()),
+            })
+        }
+        KeyPart::Entry(_) => None, // Of descriptors alone, as the policy has it.
+        KeyPart::Constant(text) => Some(Cow::Borrowed(text.as_str())),
+    };
+    found.unwrap_or_default()
+}
+
+fn cost(source: &CostSource, facts: &Facts<'_>) -> Result<Cost, Malformed> {
+    match source {
+        CostSource::Constant(cost) => Ok(*cost),
+        CostSource::BodyBytes => facts.body_bytes.map(Cost::bytes).ok_or(Malformed::Length),
+        CostSource::Carried { from, otherwise } => {
+            let (place, carried) = match from {
+                Carrier::Header(name) => {
+                    let value = facts.headers.get(name);
+                    (
+                        format!("the header {name}"),
+                        value.map(|value| value.to_str().ok().and_then(|text| text.trim().parse().ok())),
+                    )
+                }
+                Carrier::Json(pointer) => {
+                    let value = facts.json.and_then(|json| json.pointer(pointer.as_str()));
+                    (format!("the member {pointer} of the body"), value.map(Value::as_f64))
+                }
+            };
+            let cost = match (carried, otherwise) {
+                (None, Some(cost)) => Some(*cost),
+                (carried, _) => carried.flatten().and_then(|number| Cost::new(number).ok()),
+            };
+            cost.ok_or(Malformed::Cost(place))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use admit::Scope;
+    use http::{HeaderMap, Method};
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::Identity;
+    use crate::policy::Policy;
+
+    fn rule(members: &str) -> BudgetRule {
+        let text = format!("[budgets.x]\nrate = \"10/second\"\n{members}");
+        Policy::parse("test", &text).unwrap().budgets.remove(0)
+    }
+
+    struct Request {
+        headers: HeaderMap,
+        identity: Option<Identity>,
+        json: Option<Value>,
+    }
+
+    impl Request {
+        fn facts(&self) -> Facts<'_> {
+            Facts {
+                method: &Method::GET,
+                path: "/p/garden",
+                names: vec![("project".into(), "garden")],
+                query: Some("a=1&q=x%20y&q=z"),
+                headers: &self.headers,
+                client: "203.0.113.9".parse().unwrap(),
+                identity: self.identity.as_ref(),
+                body_bytes: Some(17),
+                json: self.json.as_ref(),
+            }
+        }
+    }
+
+    fn request() -> Request {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-user", "ann".parse().unwrap());
+        headers.insert("x-cost", "2.5".parse().unwrap());
+        let identity = Identity { key: Key::hashed("k"), tenant: "acme".into(), plan: Some("pro".into()) };
+        Request {
+            headers,
+            identity: Some(identity),
+            json: Some(json!({"user": {"id": "u"}, "max_tokens": 9})),
+        }
+    }
+
+    #[test]
+    fn a_key_is_what_its_source_names() {
+        let request = request();
+        let key = |by: &str| rule(&format!("by = {by}")).quota(&request.facts()).unwrap().charge.key;
+        assert_eq!(key("\"header:x-user\""), Key::of("ann"));
+        assert_eq!(key("\"query:q\""), Key::of("x y"));
+        assert_eq!(key("\"json:/user/id\""), Key::of("u"));
+        assert_eq!(key("\"json:/max_tokens\""), Key::of("9"));
+        assert_eq!(key("\"api_key\""), Key::hashed("k"));
+        assert_eq!(key("\"tenant\""), Key::of("acme"));
+        assert_eq!(key("\"ip\""), client_ip::key("203.0.113.9".parse().unwrap()));
+        assert_eq!(key("\"header:x-none\""), key("\"query:none\""), "what is missing is missing");
+        assert_ne!(key("[\"const:ab\", \"const:c\"]"), key("[\"const:a\", \"const:bc\"]"));
+    }
+
+    #[test]
+    fn a_cost_is_what_its_source_names() {
+        let request = request();
+        let cost = |cost: &str| {
+            rule(&format!("by = \"ip\"\ncost = {cost}"))
+                .quota(&request.facts())
+                .map(|quota| quota.charge.cost.tokens())
+        };
+        assert_eq!(cost("3"), Ok(3.0));
+        assert_eq!(cost("\"body_bytes\""), Ok(17.0));
+        assert_eq!(cost("\"header:x-cost\""), Ok(2.5));
+        assert_eq!(cost("\"json:/max_tokens\""), Ok(9.0));
+        assert_eq!(cost("{ from = \"header:x-none\", otherwise = 4 }"), Ok(4.0));
+        assert!(matches!(cost("\"header:x-none\""), Err(Malformed::Cost(_))));
+        assert!(matches!(cost("{ from = \"header:x-user\", otherwise = 4 }"), Err(Malformed::Cost(_))));
+    }
+
+    #[test]
+    fn a_plan_and_a_tenant_size_the_budget() {
+        let (request, mut other) = (request(), request());
+        let rule = rule("by = \"tenant\"\nplans.pro = \"100/second\"\ntenants.beta = \"7/second\"");
+        let burst = |request: &Request| rule.quota(&request.facts()).unwrap().charge.budget.burst().tokens();
+        assert_eq!(burst(&request), 100.0);
+        other.identity.as_mut().unwrap().tenant = "beta".into();
+        assert_eq!(burst(&other), 7.0);
+        other.identity = None;
+        assert_eq!(burst(&other), 10.0);
+        assert_eq!(rule.scope, Scope::from_static("x"));
+    }
+}

@@ -1,0 +1,64 @@
+//! What a policy may ask about a request.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use admit::Key;
+use http::{HeaderMap, Method};
+use serde_json::Value;
+
+/// A caller whose API key is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its API key, as buckets have it.
+    pub key: Key,
+    /// Whose key it is.
+    pub tenant: String,
+    /// What the tenant pays for; nothing for the plain budgets.
+    pub plan: Option<String>,
+}
+
+/// A request, as far as a policy may ask about it.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// Its path, without the query.
+    pub path: &'a str,
+    /// What stands for the names in the route's path.
+    pub names: Vec<(String, &'a str)>,
+    /// Its query, without the question mark.
+    pub query: Option<&'a str>,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// Who sent it, behind trusted proxies.
+    pub client: IpAddr,
+    /// Who sent it, if its API key is known.
+    pub identity: Option<&'a Identity>,
+    /// How many bytes its body has on the wire, if that is known before it is read.
+    pub body_bytes: Option<u64>,
+    /// Its body, if it was read and is JSON.
+    pub json: Option<&'a Value>,
+}
+
+impl<'a> Facts<'a> {
+    /// What stands for a name in the route's path.
+    pub(super) fn name(&self, wanted: &str) -> Option<&'a str> {
+        self.names.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value)
+    }
+
+    /// The first value of a parameter of the query, without its percent signs.
+    pub(super) fn parameter(&self, wanted: &str) -> Option<Cow<'a, str>> {
+        let pairs = self.query?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let mut values = pairs.filter(|(name, _)| decoded(name) == wanted).map(|(_, value)| decoded(value));
+        values.next()
+    }
+}
+
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains(['%', '+']) {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace('+', " ");
+    Cow::Owned(percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned())
+}
