@@ -19,16 +19,17 @@
 //! ```
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use axum::{Extension, Router};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,10 @@ use tokio_util::sync::CancellationToken;
 const MIN_HEAD_BYTES: usize = 8 << 10;
 /// How long nothing is accepted after the system had no more sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Who is at the other end of the connection, in the extensions of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
 
 /// What clients may take of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +81,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdo
             accepted = accept(&listener, &connections) => accepted,
             () = shutdown.cancelled() => break,
         };
-        let (stream, permit) = match accepted {
+        let (stream, peer, permit) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(cause = %error, "a connection was not accepted");
@@ -85,15 +90,17 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdo
                 continue;
             }
         };
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new())
+        let mut http = Builder::new(TokioExecutor::new()).http1_only();
+        http.http1()
+            .timer(TokioTimer::new())
             .header_read_timeout(limits.head_time)
             .max_headers(limits.headers)
             .max_buf_size(limits.head_bytes.max(MIN_HEAD_BYTES));
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(limits.stall_time));
-        let service = TowerToHyperService::new(router.clone());
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(Box::pin(stream)), service));
+        let service = TowerToHyperService::new(router.clone().layer(Extension(Peer(peer))));
+        let connection = http.serve_connection_with_upgrades(TokioIo::new(Box::pin(stream)), service);
+        let connection = graceful.watch(connection.into_owned());
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = connection.await {
@@ -110,9 +117,9 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdo
 async fn accept(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
-) -> io::Result<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let permit = connections.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
+    let (stream, peer) = listener.accept().await?;
     stream.set_nodelay(true)?;
-    Ok((stream, permit))
+    Ok((stream, peer, permit))
 }

@@ -1,4 +1,10 @@
 //! The `admit` program as a library: the policy file, and the fronts that decide by it.
 
+pub mod cli;
 pub mod engine;
+mod front;
+pub mod gateway;
+pub mod path;
 pub mod policy;
+
+pub use front::Front;

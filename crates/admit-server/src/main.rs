@@ -1,3 +1,9 @@
 //! The `admit` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+use admit_server::cli;
+
+fn main() -> ExitCode {
+    cli::run()
+}

@@ -61,7 +61,7 @@ fn a_whole_policy_means_what_it_says() {
         [[routes]]
         match = "POST /v1/{project}/jobs"
         budgets = ["bytes", "daily"]
-        idempotency = { key = "json:/id", if_missing = "content", ttl = "1h 30m", on_lapse = "stay_blocked" }
+        idempotency = { by = "tenant", key = "json:/id", if_missing = "content", ttl = "1h 30m", on_lapse = "stay_blocked" }
 
         [[routes]]
         match = "GET,HEAD /v1/{project}/jobs"

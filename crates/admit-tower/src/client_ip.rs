@@ -95,7 +95,8 @@ impl TrustedProxies {
         client
     }
 
-    fn trusts(&self, address: IpAddr) -> bool {
+    /// Whether the address is that of a trusted proxy.
+    pub fn trusts(&self, address: IpAddr) -> bool {
         self.nets.iter().any(|net| net.contains(&address))
     }
 }

@@ -49,6 +49,11 @@ impl Charging for BudgetRule {
     }
 }
 
+/// Whose idempotency keys a request uses.
+pub fn tenant(source: &KeySource, facts: &Facts<'_>) -> String {
+    key(source, facts).to_string()
+}
+
 /// One part is the key as it is; several are joined with their lengths before them, so that no two lists of parts meet.
 fn key(source: &KeySource, facts: &Facts<'_>) -> Key {
     if let [part] = source.parts.as_slice() {

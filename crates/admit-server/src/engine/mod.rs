@@ -6,5 +6,5 @@
 mod charging;
 mod facts;
 
-pub use charging::{Charging, Malformed};
+pub use charging::{Charging, Malformed, tenant};
 pub use facts::{Facts, Identity};

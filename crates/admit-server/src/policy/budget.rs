@@ -58,6 +58,26 @@ impl BudgetRule {
         own.or_else(planned).copied().unwrap_or(self.budget)
     }
 
+    /// An enforced budget of one token a request.
+    pub(super) fn plain(scope: Scope, budget: Budget, by: KeyPart) -> Self {
+        Self {
+            scope,
+            budget,
+            plans: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            by: KeySource { parts: vec![by] },
+            cost: CostSource::Constant(Cost::ONE),
+            spent_by_replays: false,
+            when_unavailable: WhenUnavailable::Refuse,
+            mode: Mode::Enforce,
+        }
+    }
+
+    /// Whether it takes the body to tell whose bucket it is, or the cost.
+    pub fn asks_for_body(&self) -> bool {
+        self.by.asks_for_body() || matches!(self.cost, CostSource::Carried { from: Carrier::Json(_), .. })
+    }
+
     pub(super) fn read<'a>(
         name: &str,
         span: Span,
@@ -117,7 +137,7 @@ fn fits(value: Value<'_>, retention: Retention) -> Result<Budget, Wrong> {
     Ok(budget)
 }
 
-fn key_source(value: Value<'_>, problems: &Problems) -> Result<KeySource, Wrong> {
+pub(super) fn key_source(value: Value<'_>, problems: &Problems) -> Result<KeySource, Wrong> {
     let wanted = format!("one or a list of {KEY_FORMS}");
     let parts = list(value, problems, |value| parsed::<KeyPart>(&wanted)(value));
     match value.get_ref().as_array().is_some_and(|parts| parts.is_empty()) {

@@ -6,12 +6,16 @@ use admit::idempotency::{OnLapse, Terms};
 use admit_tower::{FingerprintOf, IfMissing, JsonPointer, KeyFrom};
 use jiff::SignedDuration;
 
+use super::budget::key_source;
 use super::problems::Problems;
 use super::section::{Section, Value, Wrong, one_of, plain, text};
+use super::sources::KeySource;
 
 /// How the requests of a route are kept from running twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyRule {
+    /// Whose keys they are: one caller's key never meets another's.
+    pub by: KeySource,
     /// Where the key is.
     pub key: KeyFrom,
     /// What happens to a request without a key.
@@ -25,6 +29,7 @@ pub struct IdempotencyRule {
 impl IdempotencyRule {
     pub(super) fn read<'a>(value: Value<'a>, problems: &'a Problems) -> Result<Self, Wrong> {
         let mut section = Section::of("idempotency", value, problems)?;
+        let by = section.required("by", "\"api_key\"", |value| key_source(value, problems));
         let key = section.required("key", "\"header\"", key).unwrap_or(KeyFrom::Header); // Its problem is noted.
         let missing = [
             ("reject", IfMissing::Reject),
@@ -44,7 +49,8 @@ impl IdempotencyRule {
             KeyFrom::Header => FingerprintOf::RawBody,
             KeyFrom::Body { .. } => FingerprintOf::CanonicalJson,
         };
-        Ok(Self { key, if_missing: if_missing.unwrap_or(IfMissing::Reject), fingerprint, terms })
+        let by = by.unwrap_or(KeySource { parts: Vec::new() }); // Its problem is noted.
+        Ok(Self { by, key, if_missing: if_missing.unwrap_or(IfMissing::Reject), fingerprint, terms })
     }
 }
 

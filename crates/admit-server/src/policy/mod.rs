@@ -34,7 +34,7 @@ mod section;
 mod server;
 mod sources;
 
-use admit::{Rules, Scopes};
+use admit::{Budget, Retention, Rules, Scopes};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -55,6 +55,17 @@ pub const MAX_POLICY_BYTES: usize = 1 << 20;
 
 /// The policy that is in force where no file is given.
 pub const STARTER: &str = include_str!("starter.toml");
+
+/// Limits that make no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitsError {
+    /// A budget takes too long to fill.
+    #[error(transparent)]
+    Retention(#[from] admit::RetentionError),
+    /// A name that is no scope; there is none among those made here.
+    #[error(transparent)]
+    Scope(admit::ScopeError),
+}
 
 /// A policy that can be used.
 #[derive(Clone, Debug)]
@@ -91,6 +102,34 @@ impl Policy {
         // What follows from a mistake in the syntax is noise.
         let policy = if errors.is_empty() { Self::read(&table, &problems) } else { None };
         problems.none_or(file, text, policy)
+    }
+
+    /// A policy of a few budgets that hold for every request, all kept by the same.
+    ///
+    /// # Errors
+    /// [`LimitsError`] if a budget is too slow to fill, or there are too many.
+    pub fn of_limits(limits: &[Budget], by: KeyPart) -> Result<Self, LimitsError> {
+        let slowest = limits.iter().map(|limit| limit.time_to_fill()).max().unwrap_or_default();
+        let server = Server {
+            retention: Retention::new(slowest.max(Retention::DEFAULT.duration()))?,
+            ..Server::default()
+        };
+        let budgets: Result<Vec<_>, _> = limits
+            .iter()
+            .enumerate()
+            .map(|(i, limit)| Ok(BudgetRule::plain(format!("limit-{}", i + 1).parse()?, *limit, by.clone())))
+            .collect();
+        let budgets: Vec<BudgetRule> =
+            budgets.map_err(|error: admit::ScopeError| LimitsError::Scope(error))?;
+        let route = Route {
+            pattern: Pattern { methods: Vec::new(), path: "/{*path}".to_owned() },
+            budgets: (0..budgets.len()).collect(),
+            idempotency: None,
+        };
+        let problems = Problems::default();
+        let root = Route { pattern: Pattern { methods: Vec::new(), path: "/".to_owned() }, ..route.clone() };
+        let routes = Routes::new([(route, 0..0), (root, 0..0)].into_iter(), &problems);
+        Ok(Self { server, budgets, routes, descriptors: Vec::new() })
     }
 
     fn read(table: &Spanned<DeTable<'_>>, problems: &Problems) -> Option<Self> {

@@ -9,7 +9,7 @@ use super::BudgetRule;
 use super::idempotency::IdempotencyRule;
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, list, parsed, suggestion, text};
-use super::sources::{Carrier, CostSource, KeyPart};
+use super::sources::{Carrier, CostSource, KeyPart, KeySource};
 
 /// A route: what it matches, and what its requests are held to.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,7 +119,17 @@ impl Route {
         let Some(pattern) = pattern else { return Ok(None) };
         let named = named.unwrap_or_default();
         for (index, span) in &named {
-            check_sources(&budgets[*index], &pattern, span.clone(), problems);
+            let budget = &budgets[*index];
+            check_source(
+                &budget.by,
+                &format!("budget {:?}", budget.scope.as_str()),
+                &pattern,
+                span,
+                problems,
+            );
+        }
+        if let Some(rule) = &idempotency {
+            check_source(&rule.by, "idempotency", &pattern, &span, problems);
         }
         let budgets = named.into_iter().map(|(index, _)| index).collect();
         Ok(Some((Self { pattern, budgets, idempotency }, span)))
@@ -138,23 +148,19 @@ pub(super) fn budget(value: Value<'_>, budgets: &[BudgetRule]) -> Result<(usize,
     }
 }
 
-/// A budget of a route may read what an HTTP request has.
-fn check_sources(budget: &BudgetRule, pattern: &Pattern, span: Span, problems: &Problems) {
-    for part in &budget.by.parts {
+/// What is kept by a part of a route's requests may be kept by what an HTTP request has.
+fn check_source(source: &KeySource, what: &str, pattern: &Pattern, span: &Span, problems: &Problems) {
+    for part in &source.parts {
         match part {
             KeyPart::Entry(_) => problems.add(
                 span.clone(),
-                format!("budget {:?} is kept by {part}, and a route has no entries", budget.scope.as_str()),
-                "entries are those of Envoy descriptors; name another budget",
+                format!("{what} is kept by {part}, and a route has no entries"),
+                "entries are those of Envoy descriptors; name another source",
             ),
             KeyPart::Path(name) if !pattern.names().any(|known| known == name) => problems.add(
                 span.clone(),
-                format!(
-                    "budget {:?} is kept by {part}, which is not in {:?}",
-                    budget.scope.as_str(),
-                    pattern.path
-                ),
-                format!("write {{{name}}} into the path, or name another budget"),
+                format!("{what} is kept by {part}, which is not in {:?}", pattern.path),
+                format!("write {{{name}}} into the path, or name another source"),
             ),
             _ => {}
         }

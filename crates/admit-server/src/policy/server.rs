@@ -131,20 +131,32 @@ impl Server {
         let key_headers = section.member("key_headers", |value| {
             Ok(list(value, problems, plain("a header's name, as in \"x-api-key\"")))
         });
-        let default = [
-            HeaderName::from_static("x-api-key"),
-            HeaderName::from_static("apikey"),
-            http::header::AUTHORIZATION,
-        ];
+        let default = Self::default();
         Self {
-            listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))),
-            admin: admin.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8082))),
-            store: store.unwrap_or(StoreUrl("sqlite:admit.db".to_owned())),
+            listen: listen.unwrap_or(default.listen),
+            admin: admin.unwrap_or(default.admin),
+            store: store.unwrap_or(default.store),
             upstream,
             trusted: TrustedProxies::new(nets.unwrap_or_default(), field),
             dialect: dialect.unwrap_or_default(),
-            retention: retention.unwrap_or(Retention::DEFAULT),
-            key_headers: key_headers.unwrap_or_else(|| default.to_vec()),
+            retention: retention.unwrap_or(default.retention),
+            key_headers: key_headers.unwrap_or(default.key_headers),
+        }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        let key_headers = ["x-api-key", "apikey", "authorization"].map(HeaderName::from_static);
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 8082)),
+            store: StoreUrl("sqlite:admit.db".to_owned()),
+            upstream: None,
+            trusted: TrustedProxies::none(),
+            dialect: Dialect::default(),
+            retention: Retention::DEFAULT,
+            key_headers: key_headers.to_vec(),
         }
     }
 }

@@ -17,6 +17,13 @@ pub struct KeySource {
     pub parts: Vec<KeyPart>,
 }
 
+impl KeySource {
+    /// Whether it takes the body to tell.
+    pub fn asks_for_body(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, KeyPart::Json(_)))
+    }
+}
+
 /// As it is read, with `+` between the parts.
 impl fmt::Display for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,27 @@
+//! `admit check`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::print;
+use super::serve::read_policy;
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The policy file.
+    file: PathBuf,
+}
+
+impl Check {
+    pub(super) fn run(self) -> miette::Result<()> {
+        let policy = read_policy(&self.file)?;
+        let (budgets, routes) = (policy.budgets.len(), policy.routes.iter().count());
+        print(&format!(
+            "{} can be used: {budgets} budgets, {routes} routes, {} descriptors\n",
+            self.file.display(),
+            policy.descriptors.len()
+        ));
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! `admit serve`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use admit::Budget;
+use admit_listen::Limits;
+use admit_store::AnyStore;
+use admit_store::maintenance::Maintenance;
+use clap::Args;
+use miette::{Context, IntoDiagnostic, bail};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::print;
+use crate::Front;
+use crate::gateway::Gateway;
+use crate::policy::{KeyPart, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
+
+/// Either a policy file, or a policy made of flags.
+#[derive(Debug, Default, Args)]
+pub(super) struct Serve {
+    /// The policy file. Without one, and without flags, the starter policy is in force.
+    file: Option<PathBuf>,
+    /// The service to stand in front of, as in http://localhost:3000.
+    #[arg(long, value_name = "URL")]
+    upstream: Option<Upstream>,
+    /// A budget for every request: 100/hour, or "100/hour burst 20". May be given several times; all hold.
+    #[arg(long = "limit", value_name = "RATE", conflicts_with = "file")]
+    limits: Vec<Budget>,
+    /// Whose budget it is: ip, header:NAME, query:NAME or const:TEXT.
+    #[arg(long, value_name = "SOURCE", requires = "limits", conflicts_with = "file")]
+    by: Option<KeyPart>,
+    /// Where to listen, in place of what the policy says.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where to keep buckets and records: memory:, sqlite:PATH or postgres://…, in place of what the policy says.
+    #[arg(long, value_name = "URL", env = "ADMIT_STORE", hide_env_values = true)]
+    store: Option<StoreUrl>,
+    /// Print the starter policy, and end.
+    #[arg(long)]
+    print_default: bool,
+}
+
+/// Reads a policy file.
+pub(super) fn read_policy(file: &Path) -> miette::Result<Policy> {
+    let name = file.display().to_string();
+    let size =
+        std::fs::metadata(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))?.len();
+    if size > MAX_POLICY_BYTES as u64 {
+        bail!("{name} is larger than {MAX_POLICY_BYTES} bytes");
+    }
+    let text =
+        std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))?;
+    Ok(Policy::parse(&name, &text)?)
+}
+
+impl Serve {
+    pub(super) fn run(self) -> miette::Result<()> {
+        if self.print_default {
+            print(STARTER);
+            return Ok(());
+        }
+        let policy = self.policy()?;
+        tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(policy))
+    }
+
+    fn policy(self) -> miette::Result<Policy> {
+        let mut policy = match &self.file {
+            Some(file) => read_policy(file)?,
+            None if self.limits.is_empty() => Policy::parse("the starter policy", STARTER)?,
+            None => Policy::of_limits(&self.limits, self.by.unwrap_or(KeyPart::Ip)).into_diagnostic()?,
+        };
+        let server = &mut policy.server;
+        server.upstream = self.upstream.or(server.upstream.take());
+        server.listen = self.listen.unwrap_or(server.listen);
+        server.store = self.store.unwrap_or_else(|| server.store.clone());
+        Ok(policy)
+    }
+}
+
+async fn serve(policy: Policy) -> miette::Result<()> {
+    let rules = policy.rules().into_diagnostic()?;
+    let Some(upstream) = policy.server.upstream.clone() else {
+        bail!(
+            "there is no service to stand in front of: give --upstream, or write upstream = \"http://…\" into the policy"
+        );
+    };
+    let gateway = Gateway::new(&upstream, policy.server.trusted.clone()).into_diagnostic()?;
+    let store = AnyStore::open(policy.server.store.reveal(), rules).await.into_diagnostic();
+    let store = store.wrap_err_with(|| format!("the store {} cannot be opened", policy.server.store))?;
+    let listener = TcpListener::bind(policy.server.listen).await.into_diagnostic();
+    let listener = listener.wrap_err_with(|| format!("{} cannot be listened on", policy.server.listen))?;
+    let address = listener.local_addr().into_diagnostic()?;
+
+    let shutdown = CancellationToken::new();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let (mut signals, shutdown) = (signal(kind).into_diagnostic()?, shutdown.clone());
+        tokio::spawn(async move {
+            signals.recv().await;
+            shutdown.cancel();
+        });
+    }
+    let maintenance = tokio::spawn(Maintenance::new(store.clone()).run(shutdown.clone().cancelled_owned()));
+    tracing::info!(%address, upstream = %upstream.0, store = %policy.server.store, "listening");
+    let front = Front::new(Arc::new(policy), store);
+    admit_listen::serve(listener, front.in_front_of(gateway), Limits::default(), shutdown).await;
+    let _ = maintenance.await; // If it panicked, it has said so.
+    Ok(())
+}

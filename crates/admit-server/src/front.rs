@@ -1,0 +1,169 @@
+//! The way of a request through the server: its route, its facts, its budgets, its idempotency key, and then the service.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit_listen::Peer;
+use admit_store::AnyStore;
+use admit_tower::{
+    Admission, BudgetLayer, IdempotencyLayer, Idempotent, Limiter, Problem, Quota, Rejection, strict_json,
+};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use http::StatusCode;
+use http::request::Parts;
+use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use tokio::time::timeout;
+use tower::{Layer, ServiceExt};
+
+use crate::engine::{Charging, Facts, Malformed, tenant};
+use crate::gateway::Gateway;
+use crate::path;
+use crate::policy::{Mode, Policy, Route};
+
+/// The longest body that is read for a key or a cost, in bytes.
+const MAX_BODY_BYTES: usize = 1 << 20;
+/// How long such a body may take to arrive.
+const BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
+
+/// What decides about requests. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Front {
+    policy: Arc<Policy>,
+    limiter: Limiter<AnyStore>,
+    store: AnyStore,
+}
+
+/// What was worked out for a request, in its extensions.
+#[derive(Clone, Debug, Default)]
+struct Planned {
+    quotas: Vec<Quota>,
+    idempotent: Option<Idempotent>,
+}
+
+impl Front {
+    /// Decides by this policy, on this store.
+    pub fn new(policy: Arc<Policy>, store: AnyStore) -> Self {
+        let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect);
+        Self { policy, limiter, store }
+    }
+
+    /// The gateway, held to the policy's budgets.
+    pub fn in_front_of(self, gateway: Gateway) -> Router {
+        let budgets = BudgetLayer::new(self.limiter.clone(), |request: &Parts| {
+            request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
+        });
+        let once = IdempotencyLayer::new(self.store.clone(), |request: &Parts| {
+            request.extensions.get::<Planned>()?.idempotent.clone()
+        });
+        let once = once.max_request_body(MAX_BODY_BYTES).budgets(budgets);
+        let gateway = gateway.map_request(|request: Request<admit_tower::Body<Body>>| request.map(Body::new));
+        Router::new().fallback_service(once.layer(gateway)).layer(from_fn_with_state(self, plan))
+    }
+}
+
+/// Works out what the request is charged, and how it is kept from running twice.
+async fn plan(State(front): State<Front>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let path = path::normalised(parts.uri.path());
+    let Some((route, names)) = front.policy.routes.find(&parts.method, &path) else {
+        return next.run(Request::from_parts(parts, body)).await; // The policy says nothing of it.
+    };
+    let names = names.into_iter().map(|(name, value)| (name, value.to_owned())).collect::<Vec<_>>();
+    let announced = body.size_hint().exact();
+    let (json, body) = match front.asks_for_body(route) {
+        true => match read(body).await {
+            Ok((json, body)) => (json, body),
+            Err(rejection) => return rejection.problem().into_response(),
+        },
+        false => (None, body),
+    };
+    let facts = Facts {
+        method: &parts.method,
+        path: &path,
+        names: names.iter().map(|(name, value)| (name.clone(), value.as_str())).collect(),
+        query: parts.uri.query(),
+        headers: &parts.headers,
+        client: front.client(&parts),
+        identity: None,
+        body_bytes: announced.or_else(|| body.size_hint().exact()),
+        json: json.as_ref(),
+    };
+    let planned = match front.planned(route, &facts) {
+        Ok(planned) => planned,
+        Err(malformed) => return refuse(&malformed),
+    };
+    let (planned, shadows) = planned;
+    for shadow in shadows {
+        // It is charged apart, and its refusals are told to observers alone.
+        let (Admission::Admitted(_) | Admission::Rejected(_)) =
+            front.limiter.admit(&parts, vec![shadow]).await;
+    }
+    parts.extensions.insert(planned);
+    next.run(Request::from_parts(parts, body)).await
+}
+
+fn refuse(malformed: &Malformed) -> Response {
+    let status = match malformed {
+        Malformed::Cost(_) => StatusCode::BAD_REQUEST,
+        Malformed::Length => StatusCode::LENGTH_REQUIRED,
+    };
+    Problem::new(status).detail(malformed.to_string()).with("error", "cost_unknown").into_response()
+}
+
+impl Front {
+    fn client(&self, request: &Parts) -> IpAddr {
+        let peer = request.extensions.get::<Peer>().map(|Peer(address)| address.ip());
+        // Every listener of this program tells the peer.
+        self.policy.server.trusted.client(peer.unwrap_or(IpAddr::from([0, 0, 0, 0])), &request.headers)
+    }
+
+    fn asks_for_body(&self, route: &Route) -> bool {
+        let by_budget = route.budgets.iter().map(|&index| &self.policy.budgets[index]);
+        by_budget.clone().any(|budget| budget.asks_for_body())
+            || route.idempotency.as_ref().is_some_and(|rule| rule.by.asks_for_body())
+    }
+
+    /// What the request is charged and how it is kept from running twice, and what shadows are charged.
+    fn planned(&self, route: &Route, facts: &Facts<'_>) -> Result<(Planned, Vec<Quota>), Malformed> {
+        let (mut quotas, mut shadows) = (Vec::new(), Vec::new());
+        for budget in route.budgets.iter().map(|&index| &self.policy.budgets[index]) {
+            match budget.mode {
+                Mode::Enforce => quotas.push(budget.quota(facts)?),
+                Mode::Shadow => shadows.push(budget.quota(facts)?),
+            }
+        }
+        let idempotent = route.idempotency.as_ref().map(|rule| Idempotent {
+            tenant: tenant(&rule.by, facts),
+            route: Some(route.pattern.to_string()),
+            key: rule.key.clone(),
+            if_missing: rule.if_missing,
+            fingerprint: rule.fingerprint,
+            terms: rule.terms.clone(),
+        });
+        Ok((Planned { quotas, idempotent }, shadows))
+    }
+}
+
+/// The body as JSON, nothing if it is something else, and the body again.
+async fn read(body: Body) -> Result<(Option<Value>, Body), Rejection> {
+    let too_large = || Rejection::BodyTooLarge { max: MAX_BODY_BYTES };
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    match timeout(BODY_TIME_LIMIT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
+        Ok(Ok(whole)) => {
+            let bytes = whole.to_bytes();
+            Ok((strict_json::parse(&bytes).ok(), Body::from(bytes)))
+        }
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Rejection::BodyUnreadable),
+        Err(_) => Err(Rejection::BodyTooSlow),
+    }
+}

@@ -1,0 +1,66 @@
+//! Headers that are about one connection, and go no further (RFC 9110, section 7.6.1).
+
+use http::header::{
+    CONNECTION, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue};
+
+const ALWAYS: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Removes them: those of the standard, and those that `Connection` names. `TE: trailers` stays, as gRPC asks for it.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    let wants_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    let named: Vec<HeaderName> =
+        tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok()).collect();
+    for name in ALWAYS.iter().chain(&named) {
+        headers.remove(name);
+    }
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// The elements of a list of tokens.
+pub(super) fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_about_the_connection_goes_no_further() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Private"),
+            ("connection", "keep-alive"),
+            ("keep-alive", "timeout=5"),
+            ("x-private", "1"),
+            ("te", "gzip, Trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("proxy-authorization", "Basic x"),
+            ("content-type", "text/plain"),
+            ("authorization", "Bearer x"),
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        strip(&mut headers);
+        let mut left: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        left.sort_unstable();
+        assert_eq!(left, [("authorization", "Bearer x"), ("content-type", "text/plain"), ("te", "trailers")]);
+    }
+}
