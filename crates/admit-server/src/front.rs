@@ -25,7 +25,7 @@ use tower::{Layer, ServiceExt};
 use crate::engine::{Charging, Facts, Malformed, tenant};
 use crate::gateway::Gateway;
 use crate::path;
-use crate::policy::{Mode, Policy, Route};
+use crate::policy::{BudgetRule, Mode, Policy, Route};
 
 /// The longest body that is read for a key or a cost, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -126,7 +126,7 @@ impl Front {
 
     fn asks_for_body(&self, route: &Route) -> bool {
         let by_budget = route.budgets.iter().map(|&index| &self.policy.budgets[index]);
-        by_budget.clone().any(|budget| budget.asks_for_body())
+        by_budget.clone().any(BudgetRule::asks_for_body)
             || route.idempotency.as_ref().is_some_and(|rule| rule.by.asks_for_body())
     }
 

@@ -1,0 +1,304 @@
+//! The gateway between a real client and a real upstream.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use admit_listen::Limits;
+use admit_server::Front;
+use admit_server::gateway::Gateway;
+use admit_server::policy::Policy;
+use admit_store::AnyStore;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::{any, get, post};
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+/// A server of its own, which ends with this.
+struct Server {
+    address: SocketAddr,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl Server {
+    async fn start(router: Router) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = admit_listen::serve(listener, router, Limits::default(), CancellationToken::new());
+        Self { address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
+    }
+
+    /// The gateway with this policy, in front of `upstream`.
+    async fn gateway(upstream: SocketAddr, policy: &str) -> Self {
+        let policy = Policy::parse("test", &format!("upstream = \"http://{upstream}\"\n{policy}"));
+        let policy = policy.unwrap_or_else(|errors| panic!("{:?}", errors.problems()));
+        let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
+        let server = &policy.server;
+        let gateway = Gateway::new(server.upstream.as_ref().unwrap(), server.trusted.clone()).unwrap();
+        Self::start(Front::new(Arc::new(policy), store).in_front_of(gateway)).await
+    }
+
+    async fn send(&self, request: http::request::Builder, path: &str, body: impl Into<Body>) -> Reply {
+        let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
+        let uri = format!("http://{}{path}", self.address);
+        let response = client.request(request.uri(uri).body(body.into()).unwrap()).await.unwrap();
+        let (head, body) = response.into_parts();
+        Reply { status: head.status, headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
+    }
+
+    async fn get(&self, path: &str) -> Reply {
+        self.send(Request::builder(), path, Body::empty()).await
+    }
+}
+
+struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{:?}", self.body))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+/// Tells what it got: the method, the path with its query, the headers, and how many bytes the body had.
+async fn echo(request: Request) -> axum::Json<Value> {
+    let (head, body) = request.into_parts();
+    let length = body.collect().await.unwrap().to_bytes().len();
+    let headers: Vec<_> =
+        head.headers.iter().map(|(name, value)| json!([name.as_str(), value.to_str().unwrap()])).collect();
+    axum::Json(
+        json!({"method": head.method.as_str(), "path": head.uri.to_string(), "headers": headers, "length": length}),
+    )
+}
+
+async fn upstream() -> Server {
+    Server::start(Router::new().fallback(any(echo))).await
+}
+
+const OPEN: &str = "[budgets.x]\nrate = \"1000/second\"\nby = \"ip\"";
+
+#[tokio::test]
+async fn a_request_passes_as_it_is_without_what_is_about_the_connection() {
+    let upstream = upstream().await;
+    let gateway = Server::gateway(upstream.address, OPEN).await;
+    let request = Request::builder()
+        .method(Method::PUT)
+        .header("connection", "x-private")
+        .header("x-private", "1")
+        .header("x-forwarded-for", "6.6.6.6")
+        .header("x-own", "kept");
+    let seen = gateway.send(request, "/a%2Fb//c/../d?x=%20&y", "body").await.json();
+    assert_eq!(
+        (&seen["method"], &seen["path"], &seen["length"]),
+        (&json!("PUT"), &json!("/a%2Fb//c/../d?x=%20&y"), &json!(4))
+    );
+    let headers = seen["headers"].as_array().unwrap();
+    let has = |name: &str, value: &str| headers.contains(&json!([name, value]));
+    let host = gateway.address.to_string();
+    assert!(has("x-own", "kept") && has("host", &host) && has("x-forwarded-host", &host), "{headers:?}");
+    assert!(has("x-forwarded-for", "127.0.0.1") && has("x-forwarded-proto", "http"), "{headers:?}");
+    assert!(
+        !headers.iter().any(|header| header[0] == "x-private" || header[0] == "connection"),
+        "{headers:?}"
+    );
+}
+
+#[tokio::test]
+async fn budgets_hold_whatever_the_spelling_of_the_path() {
+    let upstream = upstream().await;
+    let policy = r#"
+        [budgets.jobs]
+        rate = "2/hour"
+        by = "header:x-user"
+        [budgets.all]
+        rate = "100/hour"
+        by = "header:x-user"
+        [[routes]]
+        match = "POST /v1/jobs"
+        budgets = ["jobs", "all"]
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let user = |name: &str| Request::builder().method(Method::POST).header("x-user", name);
+    for (path, status) in [("/v1/jobs", 200), ("/v1/%6Aobs", 200), ("//v1/./jobs", 429), ("/v1/jobs?x", 429)]
+    {
+        assert_eq!(gateway.send(user("ann"), path, "").await.status, status, "{path}");
+    }
+    let refused = gateway.send(user("ann"), "/v1/jobs", "").await;
+    assert_eq!(
+        (refused.header("retry-after"), refused.header("ratelimit")),
+        (Some("1800"), Some("\"jobs\";r=0;t=1800"))
+    );
+    assert_eq!(refused.json()["violated-policies"], json!(["jobs"]));
+    assert_eq!(
+        gateway.send(user("bob"), "/v1/jobs", "").await.header("ratelimit"),
+        Some("\"jobs\";r=1;t=1800, \"all\";r=99;t=36")
+    );
+    assert_eq!(gateway.get("/v1/jobs").await.status, 200, "of another method the policy says nothing");
+}
+
+#[tokio::test]
+async fn keys_and_costs_come_from_the_body_that_still_reaches_the_upstream() {
+    let upstream = upstream().await;
+    let policy = r#"
+        [budgets.tokens]
+        rate = "100/hour"
+        by = "json:/user"
+        cost = "json:/max_tokens"
+        [budgets.bytes]
+        rate = "100/hour burst 1000"
+        by = "json:/user"
+        cost = "body_bytes"
+        mode = "shadow"
+        [[routes]]
+        match = "POST /chat"
+        budgets = ["tokens", "bytes"]
+    "#;
+    let policy = format!("retention = \"10h\"\n{policy}");
+    let gateway = Server::gateway(upstream.address, &policy).await;
+    let chat = async |body: Value| {
+        gateway.send(Request::builder().method(Method::POST), "/chat", body.to_string()).await
+    };
+    let body = json!({"user": "ann", "max_tokens": 60});
+    let first = chat(body.clone()).await;
+    assert_eq!((first.status, &first.json()["length"]), (StatusCode::OK, &json!(body.to_string().len())));
+    assert_eq!(chat(body).await.status, 429);
+    assert_eq!(chat(json!({"user": "bob", "max_tokens": 60})).await.status, 200);
+    let wrong = chat(json!({"user": "bob"})).await;
+    assert_eq!((wrong.status, &wrong.json()["error"]), (StatusCode::BAD_REQUEST, &json!("cost_unknown")));
+    let large = chat(json!({"user": "bob", "max_tokens": 1, "text": "x".repeat(1 << 20)})).await;
+    assert_eq!(large.status, 413);
+    // The shadow's bucket holds 1,000 bytes; what does not fit there runs all the same.
+    assert_eq!(chat(json!({"user": "eve", "max_tokens": 1, "text": "x".repeat(2_000)})).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_keyed_request_is_replayed_without_the_upstream() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let pay = post(async move || format!("payment {}", counted.fetch_add(1, Ordering::SeqCst)));
+    let upstream = Server::start(Router::new().route("/pay", pay)).await;
+    let policy = r#"
+        [budgets.x]
+        rate = "3/hour"
+        by = "header:x-user"
+        [[routes]]
+        match = "POST /pay"
+        budgets = ["x"]
+        idempotency = { key = "header", by = "header:x-user" }
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let pay = async |user: &str, key: &str, body: &'static str| {
+        let request =
+            Request::builder().method(Method::POST).header("x-user", user).header("idempotency-key", key);
+        gateway.send(request, "/pay", body).await
+    };
+    for replayed in [None, Some("true"), Some("true"), Some("true"), Some("true")] {
+        let reply = pay("ann", "k", "10").await;
+        assert_eq!((reply.status, &reply.body[..]), (StatusCode::OK, &b"payment 0"[..]));
+        assert_eq!(reply.header("idempotent-replayed"), replayed);
+    }
+    assert_eq!(pay("ann", "k", "20").await.status, 422);
+    assert_eq!(pay("bob", "k", "20").await.body, "payment 1", "another's key is another key");
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    let missing =
+        gateway.send(Request::builder().method(Method::POST).header("x-user", "ann"), "/pay", "").await;
+    assert_eq!(missing.json()["error"], "idempotency_key_missing");
+}
+
+#[tokio::test]
+async fn bodies_stream_both_ways_without_being_held() {
+    const CHUNK: usize = 1 << 16;
+    const CHUNKS: usize = 2_000; // 125 MiB each way.
+    let mirror = post(async |request: Request| request.into_body());
+    let upstream = Server::start(Router::new().route("/mirror", mirror)).await;
+    let gateway = Server::gateway(upstream.address, OPEN).await;
+    let chunks = (0..CHUNKS).map(|i| Ok::<_, std::io::Error>(Bytes::from(vec![i as u8; CHUNK])));
+    let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
+    let request = Request::post(format!("http://{}/mirror", gateway.address));
+    let request = request.body(Body::from_stream(futures::stream::iter(chunks))).unwrap();
+    let mut body = client.request(request).await.unwrap().into_body();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let data = frame.unwrap().into_data().unwrap();
+        assert!(data.iter().enumerate().all(|(i, byte)| *byte == ((length + i) / CHUNK) as u8));
+        length += data.len();
+    }
+    assert_eq!(length, CHUNK * CHUNKS);
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_passes_bytes_both_ways() {
+    let upgrade = get(async |mut request: Request| {
+        let upgraded = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = hyper_util::rt::TokioIo::new(upgraded.await.unwrap());
+            let mut four = [0; 4];
+            while io.read_exact(&mut four).await.is_ok() {
+                four.reverse();
+                io.write_all(&four).await.unwrap();
+            }
+        });
+        let headers = [("connection", "upgrade"), ("upgrade", "mirror")];
+        (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty())
+    });
+    let upstream = Server::start(Router::new().route("/ws", upgrade)).await;
+    let policy =
+        "[budgets.x]\nrate = \"1/hour\"\nby = \"ip\"\n[[routes]]\nmatch = \"GET /ws\"\nbudgets = [\"x\"]";
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let ask = b"GET /ws HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: mirror\r\n\r\n";
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    stream.write_all(ask).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    for word in [b"abcd", b"1234"] {
+        stream.write_all(word).await.unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await.unwrap();
+        answer.reverse();
+        assert_eq!(answer, *word);
+    }
+    let mut second = TcpStream::connect(gateway.address).await.unwrap();
+    second.write_all(ask).await.unwrap();
+    let mut status = [0; 12];
+    second.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 429", "an upgrade is charged like any request");
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_away_or_breaks_off_is_502() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let gateway = Server::gateway(address, OPEN).await;
+    let breaks_off = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 1024]).await.unwrap();
+        drop(stream);
+        drop(listener);
+    });
+    for _ in 0..2 {
+        let reply = gateway.get("/").await;
+        assert_eq!((reply.status, &reply.json()["error"]), (StatusCode::BAD_GATEWAY, &json!("bad_gateway")));
+    }
+    breaks_off.await.unwrap();
+}
