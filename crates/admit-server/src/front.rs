@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit::{Clock, MonotonicClock};
 use admit_listen::Peer;
 use admit_store::AnyStore;
 use admit_tower::{
@@ -14,8 +15,9 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use http::StatusCode;
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
@@ -24,8 +26,9 @@ use tower::{Layer, ServiceExt};
 
 use crate::engine::{Charging, Facts, Malformed, tenant};
 use crate::gateway::Gateway;
+use crate::metrics::{Metrics, ShadowMetrics};
 use crate::path;
-use crate::policy::{BudgetRule, Mode, Policy, Route};
+use crate::policy::{BudgetRule, Identity, Keys, Mode, Policy, Route};
 
 /// The longest body that is read for a key or a cost, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -36,8 +39,12 @@ const BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Front {
     policy: Arc<Policy>,
+    keys: Arc<Keys>,
     limiter: Limiter<AnyStore>,
+    /// For budgets in shadow mode, each of which is charged apart.
+    shadows: Limiter<AnyStore>,
     store: AnyStore,
+    metrics: Metrics,
 }
 
 /// What was worked out for a request, in its extensions.
@@ -49,9 +56,10 @@ struct Planned {
 
 impl Front {
     /// Decides by this policy, on this store.
-    pub fn new(policy: Arc<Policy>, store: AnyStore) -> Self {
-        let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect);
-        Self { policy, limiter, store }
+    pub fn new(policy: Arc<Policy>, keys: Arc<Keys>, store: AnyStore, metrics: Metrics) -> Self {
+        let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect).observer(metrics.clone());
+        let shadows = Limiter::new(store.clone()).observer(ShadowMetrics(metrics.clone()));
+        Self { policy, keys, limiter, shadows, store, metrics }
     }
 
     /// The gateway, held to the policy's budgets.
@@ -62,10 +70,22 @@ impl Front {
         let once = IdempotencyLayer::new(self.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
-        let once = once.max_request_body(MAX_BODY_BYTES).budgets(budgets);
+        let once = once.max_request_body(MAX_BODY_BYTES).budgets(budgets).observer(self.metrics.clone());
         let gateway = gateway.map_request(|request: Request<admit_tower::Body<Body>>| request.map(Body::new));
-        Router::new().fallback_service(once.layer(gateway)).layer(from_fn_with_state(self, plan))
+        Router::new()
+            .fallback_service(once.layer(gateway))
+            .layer(from_fn_with_state(self.clone(), plan))
+            .layer(from_fn_with_state(self, count))
     }
+}
+
+/// Counts the answer.
+async fn count(State(front): State<Front>, request: Request, next: Next) -> Response {
+    let clock = MonotonicClock::start();
+    let started = clock.now();
+    let response = next.run(request).await;
+    front.metrics.answered(response.status().as_u16(), clock.now().since(started));
+    response
 }
 
 /// Works out what the request is charged, and how it is kept from running twice.
@@ -76,6 +96,10 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         return next.run(Request::from_parts(parts, body)).await; // The policy says nothing of it.
     };
     let names = names.into_iter().map(|(name, value)| (name, value.to_owned())).collect::<Vec<_>>();
+    let identity = front.identity(&parts.headers);
+    if identity.is_none() && front.asks_for_identity(route) {
+        return unknown();
+    }
     let announced = body.size_hint().exact();
     let (json, body) = match front.asks_for_body(route) {
         true => match read(body).await {
@@ -91,7 +115,7 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         query: parts.uri.query(),
         headers: &parts.headers,
         client: front.client(&parts),
-        identity: None,
+        identity,
         body_bytes: announced.or_else(|| body.size_hint().exact()),
         json: json.as_ref(),
     };
@@ -103,10 +127,17 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
     for shadow in shadows {
         // It is charged apart, and its refusals are told to observers alone.
         let (Admission::Admitted(_) | Admission::Rejected(_)) =
-            front.limiter.admit(&parts, vec![shadow]).await;
+            front.shadows.admit(&parts, vec![shadow]).await;
     }
     parts.extensions.insert(planned);
     next.run(Request::from_parts(parts, body)).await
+}
+
+/// Unknown keys are refused before any bucket is touched.
+fn unknown() -> Response {
+    let problem =
+        Problem::new(StatusCode::UNAUTHORIZED).detail("send a known API key").with("error", "unauthorized");
+    problem.header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")).into_response()
 }
 
 fn refuse(malformed: &Malformed) -> Response {
@@ -122,6 +153,27 @@ impl Front {
         let peer = request.extensions.get::<Peer>().map(|Peer(address)| address.ip());
         // Every listener of this program tells the peer.
         self.policy.server.trusted.client(peer.unwrap_or(IpAddr::from([0, 0, 0, 0])), &request.headers)
+    }
+
+    /// The caller, by the first of the headers that is there. A header that stands twice is no key.
+    fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
+        let mut sent = self.policy.server.key_headers.iter().filter(|name| headers.contains_key(*name));
+        let name = sent.next()?;
+        let mut values = headers.get_all(name).iter();
+        let (value, None) = (values.next()?, values.next()) else { return None };
+        let key = match *name == AUTHORIZATION {
+            true => {
+                let (scheme, key) = value.as_bytes().split_at_checked("Bearer ".len())?;
+                Some(key.trim_ascii()).filter(|_| scheme.eq_ignore_ascii_case(b"Bearer "))?
+            }
+            false => value.as_bytes(),
+        };
+        self.keys.identify(key)
+    }
+
+    fn asks_for_identity(&self, route: &Route) -> bool {
+        route.budgets.iter().any(|&index| self.policy.budgets[index].by.asks_for_identity())
+            || route.idempotency.as_ref().is_some_and(|rule| rule.by.asks_for_identity())
     }
 
     fn asks_for_body(&self, route: &Route) -> bool {

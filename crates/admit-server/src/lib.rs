@@ -1,9 +1,11 @@
 //! The `admit` program as a library: the policy file, and the fronts that decide by it.
 
+pub mod admin;
 pub mod cli;
 pub mod engine;
 mod front;
 pub mod gateway;
+pub mod metrics;
 pub mod path;
 pub mod policy;
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use admit_listen::Limits;
 use admit_server::Front;
 use admit_server::gateway::Gateway;
-use admit_server::policy::Policy;
+use admit_server::metrics::Metrics;
+use admit_server::policy::{Keys, Policy};
 use admit_store::AnyStore;
 use axum::Router;
 use axum::body::Body;
@@ -20,6 +21,7 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -46,7 +48,10 @@ impl Server {
         let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
         let server = &policy.server;
         let gateway = Gateway::new(server.upstream.as_ref().unwrap(), server.trusted.clone()).unwrap();
-        Self::start(Front::new(Arc::new(policy), store).in_front_of(gateway)).await
+        Self::start(
+            Front::new(Arc::new(policy), Arc::new(keys()), store, Metrics::default()).in_front_of(gateway),
+        )
+        .await
     }
 
     async fn send(&self, request: http::request::Builder, path: &str, body: impl Into<Body>) -> Reply {
@@ -91,6 +96,16 @@ async fn echo(request: Request) -> axum::Json<Value> {
 
 async fn upstream() -> Server {
     Server::start(Router::new().fallback(any(echo))).await
+}
+
+/// Those of two tenants, one of which pays.
+fn keys() -> Keys {
+    let entry = |key: &str, rest: &str| {
+        let digest: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("[[keys]]\nsha256 = \"{digest}\"\n{rest}\n")
+    };
+    let text = entry("key-1", "tenant = \"acme\"\nplan = \"pro\"") + &entry("key-2", "tenant = \"beta\"");
+    Keys::parse("keys.toml", &text).unwrap()
 }
 
 const OPEN: &str = "[budgets.x]\nrate = \"1000/second\"\nby = \"ip\"";
@@ -221,6 +236,38 @@ async fn a_keyed_request_is_replayed_without_the_upstream() {
     let missing =
         gateway.send(Request::builder().method(Method::POST).header("x-user", "ann"), "/pay", "").await;
     assert_eq!(missing.json()["error"], "idempotency_key_missing");
+}
+
+#[tokio::test]
+async fn a_known_key_has_its_plan_and_an_unknown_one_touches_no_bucket() {
+    let upstream = upstream().await;
+    let policy = r#"
+        keys = "keys.toml"
+        [budgets.x]
+        rate = "1/hour"
+        plans.pro = "3/hour"
+        by = "tenant"
+        [[routes]]
+        match = "GET /v1"
+        budgets = ["x"]
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let call = async |name: &'static str, value: &'static str| {
+        gateway.send(Request::builder().header(name, value), "/v1", "").await.status.as_u16()
+    };
+    for (name, value) in [("x-api-key", "wrong"), ("authorization", "Basic key-1"), ("x-other", "key-1")] {
+        assert_eq!(call(name, value).await, 401, "{name}: {value}");
+    }
+    let acme = [
+        call("x-api-key", "key-1").await,
+        call("apikey", "key-1").await,
+        call("authorization", "bearer key-1").await,
+    ];
+    assert_eq!((acme, call("x-api-key", "key-1").await), ([200; 3], 429));
+    assert_eq!([call("x-api-key", "key-2").await, call("x-api-key", "key-2").await], [200, 429]);
+    let twice = Request::builder().header("x-api-key", "key-2").header("x-api-key", "key-1");
+    assert_eq!(gateway.send(twice, "/v1", "").await.status, 401);
+    assert_eq!(gateway.get("/other").await.status, 200, "a route without budgets by key needs none");
 }
 
 #[tokio::test]

@@ -36,6 +36,7 @@ fn the_starter_policy_is_one() {
 #[test]
 fn a_whole_policy_means_what_it_says() {
     let text = r#"
+        keys = "keys.toml"
         listen = "0.0.0.0:80"
         store = "postgres://admit@db/app"
         upstream = "http://localhost:3000"

@@ -15,12 +15,13 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> miette::Result<()> {
-        let policy = read_policy(&self.file)?;
+        let (policy, keys) = read_policy(&self.file)?;
         let (budgets, routes) = (policy.budgets.len(), policy.routes.iter().count());
         print(&format!(
-            "{} can be used: {budgets} budgets, {routes} routes, {} descriptors\n",
+            "{} can be used; budgets: {budgets}, routes: {routes}, descriptors: {}, keys: {}\n",
             self.file.display(),
-            policy.descriptors.len()
+            policy.descriptors.len(),
+            keys.count()
         ));
         Ok(())
     }

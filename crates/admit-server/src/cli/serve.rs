@@ -1,5 +1,6 @@
 //! `admit serve`.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::print;
-use crate::Front;
 use crate::gateway::Gateway;
-use crate::policy::{KeyPart, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
+use crate::metrics::Metrics;
+use crate::policy::{KeyPart, Keys, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
+use crate::{Front, admin};
 
 /// Either a policy file, or a policy made of flags.
 #[derive(Debug, Default, Args)]
@@ -36,6 +38,9 @@ pub(super) struct Serve {
     /// Where to listen, in place of what the policy says.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Where to tell metrics and health, in place of what the policy says.
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
     /// Where to keep buckets and records: memory:, sqlite:PATH or postgres://…, in place of what the policy says.
     #[arg(long, value_name = "URL", env = "ADMIT_STORE", hide_env_values = true)]
     store: Option<StoreUrl>,
@@ -44,17 +49,27 @@ pub(super) struct Serve {
     print_default: bool,
 }
 
-/// Reads a policy file.
-pub(super) fn read_policy(file: &Path) -> miette::Result<Policy> {
+/// Reads a policy file, and the file of keys that it names.
+pub(super) fn read_policy(file: &Path) -> miette::Result<(Policy, Keys)> {
+    let policy = Policy::parse(&file.display().to_string(), &read(file)?)?;
+    let keys = match &policy.server.keys {
+        Some(keys) => {
+            let keys = file.parent().unwrap_or(Path::new("")).join(keys);
+            Keys::parse(&keys.display().to_string(), &read(&keys)?)?
+        }
+        None => Keys::default(),
+    };
+    Ok((policy, keys))
+}
+
+fn read(file: &Path) -> miette::Result<String> {
     let name = file.display().to_string();
     let size =
         std::fs::metadata(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))?.len();
     if size > MAX_POLICY_BYTES as u64 {
         bail!("{name} is larger than {MAX_POLICY_BYTES} bytes");
     }
-    let text =
-        std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))?;
-    Ok(Policy::parse(&name, &text)?)
+    std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))
 }
 
 impl Serve {
@@ -63,27 +78,41 @@ impl Serve {
             print(STARTER);
             return Ok(());
         }
-        let policy = self.policy()?;
-        tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+        let (policy, keys) = self.policy()?;
+        match std::io::stderr().is_terminal() {
+            true => tracing_subscriber::fmt().with_writer(std::io::stderr).init(),
+            false => tracing_subscriber::fmt().json().with_writer(std::io::stderr).init(),
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(policy))
+        runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(policy, keys))
     }
 
-    fn policy(self) -> miette::Result<Policy> {
-        let mut policy = match &self.file {
+    fn policy(self) -> miette::Result<(Policy, Keys)> {
+        let (mut policy, keys) = match &self.file {
             Some(file) => read_policy(file)?,
-            None if self.limits.is_empty() => Policy::parse("the starter policy", STARTER)?,
-            None => Policy::of_limits(&self.limits, self.by.unwrap_or(KeyPart::Ip)).into_diagnostic()?,
+            None if self.limits.is_empty() => {
+                (Policy::parse("the starter policy", STARTER)?, Keys::default())
+            }
+            None => {
+                let by = self.by.unwrap_or(KeyPart::Ip);
+                (Policy::of_limits(&self.limits, by).into_diagnostic()?, Keys::default())
+            }
         };
         let server = &mut policy.server;
         server.upstream = self.upstream.or(server.upstream.take());
         server.listen = self.listen.unwrap_or(server.listen);
+        server.admin = self.admin.unwrap_or(server.admin);
         server.store = self.store.unwrap_or_else(|| server.store.clone());
-        Ok(policy)
+        Ok((policy, keys))
     }
 }
 
-async fn serve(policy: Policy) -> miette::Result<()> {
+async fn listen(address: SocketAddr) -> miette::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await.into_diagnostic();
+    listener.wrap_err_with(|| format!("{address} cannot be listened on"))
+}
+
+async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
     let rules = policy.rules().into_diagnostic()?;
     let Some(upstream) = policy.server.upstream.clone() else {
         bail!(
@@ -93,8 +122,8 @@ async fn serve(policy: Policy) -> miette::Result<()> {
     let gateway = Gateway::new(&upstream, policy.server.trusted.clone()).into_diagnostic()?;
     let store = AnyStore::open(policy.server.store.reveal(), rules).await.into_diagnostic();
     let store = store.wrap_err_with(|| format!("the store {} cannot be opened", policy.server.store))?;
-    let listener = TcpListener::bind(policy.server.listen).await.into_diagnostic();
-    let listener = listener.wrap_err_with(|| format!("{} cannot be listened on", policy.server.listen))?;
+    let listener = listen(policy.server.listen).await?;
+    let admin_listener = listen(policy.server.admin).await?;
     let address = listener.local_addr().into_diagnostic()?;
 
     let shutdown = CancellationToken::new();
@@ -106,9 +135,14 @@ async fn serve(policy: Policy) -> miette::Result<()> {
         });
     }
     let maintenance = tokio::spawn(Maintenance::new(store.clone()).run(shutdown.clone().cancelled_owned()));
-    tracing::info!(%address, upstream = %upstream.0, store = %policy.server.store, "listening");
-    let front = Front::new(Arc::new(policy), store);
+    let admin_address = admin_listener.local_addr().into_diagnostic()?;
+    tracing::info!(%address, admin = %admin_address, upstream = %upstream.0, store = %policy.server.store, "listening");
+    let metrics = Metrics::default();
+    let admin = admin::router(&policy, store.clone(), metrics.clone());
+    let admin = tokio::spawn(admit_listen::serve(admin_listener, admin, Limits::default(), shutdown.clone()));
+    let front = Front::new(Arc::new(policy), Arc::new(keys), store, metrics);
     admit_listen::serve(listener, front.in_front_of(gateway), Limits::default(), shutdown).await;
+    let _ = admin.await; // As below.
     let _ = maintenance.await; // If it panicked, it has said so.
     Ok(())
 }

@@ -128,11 +128,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::Identity;
-    use crate::policy::Policy;
+    use crate::policy::{Identity, Policy};
 
     fn rule(members: &str) -> BudgetRule {
-        let text = format!("[budgets.x]\nrate = \"10/second\"\n{members}");
+        let text = format!("keys = \"keys.toml\"\n[budgets.x]\nrate = \"10/second\"\n{members}");
         Policy::parse("test", &text).unwrap().budgets.remove(0)
     }
 

@@ -3,20 +3,10 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use admit::Key;
 use http::{HeaderMap, Method};
 use serde_json::Value;
 
-/// A caller whose API key is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Its API key, as buckets have it.
-    pub key: Key,
-    /// Whose key it is.
-    pub tenant: String,
-    /// What the tenant pays for; nothing for the plain budgets.
-    pub plan: Option<String>,
-}
+use crate::policy::Identity;
 
 /// A request, as far as a policy may ask about it.
 #[derive(Clone, Debug)]

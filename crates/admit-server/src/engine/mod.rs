@@ -7,4 +7,4 @@ mod charging;
 mod facts;
 
 pub use charging::{Charging, Malformed, tenant};
-pub use facts::{Facts, Identity};
+pub use facts::Facts;

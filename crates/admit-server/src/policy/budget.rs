@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use admit::{Budget, Cost, Retention, Scope};
 use toml::de::DeValue;
 
+use super::Server;
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, boolean, list, one_of, parsed};
 use super::sources::{COST_FORMS, Carrier, CostSource, KEY_FORMS, KeyPart, KeySource};
@@ -82,7 +83,7 @@ impl BudgetRule {
         name: &str,
         span: Span,
         value: Value<'a>,
-        retention: Retention,
+        server: &Server,
         problems: &'a Problems,
     ) -> Option<Self> {
         let scope = name.parse::<Scope>();
@@ -91,7 +92,7 @@ impl BudgetRule {
         }
         let section = Section::of(format!("budget {name:?}"), value, problems);
         let mut section = section.map_err(|wrong| wrong.note(problems)).ok()?;
-        let checked = |value| fits(value, retention);
+        let checked = |value| fits(value, server.retention);
         let budget = section.required("rate", "\"100/hour\"", checked);
         let sizes = |name: &'a str, _: Span, value| {
             let size = checked(value).map_err(|wrong| wrong.note(problems)).ok()?;
@@ -104,6 +105,9 @@ impl BudgetRule {
         let spent_by_replays = section.member("spent_by_replays", boolean);
         let unavailable = [("refuse", WhenUnavailable::Refuse), ("admit", WhenUnavailable::Admit)];
         let when_unavailable = section.member("when_unavailable", one_of(&unavailable));
+        if let Some(source) = &by {
+            server.check_identity(source, &format!("budget {name:?}"), &section.span_of("by"), problems);
+        }
         let mode = section.member("mode", one_of(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)]));
         section.finish();
         Some(Self {

@@ -19,7 +19,7 @@
 //! "#)?;
 //! assert_eq!(policy.budgets[0].budget.burst().tokens(), 100.0);
 //!
-//! let errors = Policy::parse("admit.toml", "upsteam = 1").unwrap_err();
+//! let errors = Policy::parse("admit.toml", "up_stream = 1").unwrap_err();
 //! assert_eq!(errors.problems()[0].help(), Some("did you mean \"upstream\"?"));
 //! # Ok::<(), admit_server::policy::PolicyErrors>(())
 //! ```
@@ -27,6 +27,7 @@
 mod budget;
 mod descriptor;
 mod idempotency;
+mod keys;
 mod problems;
 mod route;
 mod routes;
@@ -41,6 +42,7 @@ use toml::de::DeTable;
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
 pub use descriptor::{Descriptor, EntryValue};
 pub use idempotency::IdempotencyRule;
+pub use keys::{Identity, Keys};
 pub use problems::{PolicyErrors, PolicyProblem};
 pub use route::{Pattern, PatternError, Route};
 pub use routes::Routes;
@@ -135,12 +137,11 @@ impl Policy {
     fn read(table: &Spanned<DeTable<'_>>, problems: &Problems) -> Option<Self> {
         let mut section = Section::new("a policy", table.get_ref(), table.span(), problems);
         let server = Server::read(&mut section, problems);
-        let mut budgets = section.each("budgets", |name, span, value| {
-            BudgetRule::read(name, span, value, server.retention, problems)
-        });
+        let mut budgets = section
+            .each("budgets", |name, span, value| BudgetRule::read(name, span, value, &server, problems));
         budgets.sort_by(|one, other| one.scope.cmp(&other.scope));
         let routes = section.member("routes", |value| {
-            Ok(list(value, problems, |value| Route::read(value, &budgets, problems)))
+            Ok(list(value, problems, |value| Route::read(value, &budgets, &server, problems)))
         });
         let descriptors = section.member("descriptors", |value| {
             Ok(list(value, problems, |value| Descriptor::read(value, &budgets, problems)))

@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use http::Method;
 
-use super::BudgetRule;
 use super::idempotency::IdempotencyRule;
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, list, parsed, suggestion, text};
 use super::sources::{Carrier, CostSource, KeyPart, KeySource};
+use super::{BudgetRule, Server};
 
 /// A route: what it matches, and what its requests are held to.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,6 +102,7 @@ impl Route {
     pub(super) fn read<'a>(
         value: Value<'a>,
         budgets: &[BudgetRule],
+        server: &Server,
         problems: &'a Problems,
     ) -> Result<Option<(Self, Span)>, Wrong> {
         let mut section = Section::of("a route", value, problems)?;
@@ -130,6 +131,7 @@ impl Route {
         }
         if let Some(rule) = &idempotency {
             check_source(&rule.by, "idempotency", &pattern, &span, problems);
+            server.check_identity(&rule.by, "idempotency", &span, problems);
         }
         let budgets = named.into_iter().map(|(index, _)| index).collect();
         Ok(Some((Self { pattern, budgets, idempotency }, span)))

@@ -103,6 +103,11 @@ impl<'a> Section<'a> {
         members.filter_map(|(name, value)| read(name.get_ref(), name.span(), value)).collect()
     }
 
+    /// The place of a member, or of the whole section if it is absent.
+    pub(super) fn span_of(&self, name: &str) -> Span {
+        self.table.get(name).map_or(self.span.clone(), Spanned::span)
+    }
+
     /// Notes the members that nobody asked for.
     pub(super) fn finish(self) {
         for name in self.table.keys().filter(|name| !self.known.contains(&name.get_ref().as_ref())) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use admit::Retention;
@@ -10,8 +11,9 @@ use admit_tower::client_ip::{ForwardedField, IpNet, TrustedProxies};
 use http::{HeaderName, Uri};
 
 use super::idempotency::duration;
-use super::problems::Problems;
-use super::section::{Section, Value, Wrong, list, one_of, parsed, plain};
+use super::problems::{Problems, Span};
+use super::section::{Section, Value, Wrong, list, one_of, parsed, plain, text};
+use super::sources::KeySource;
 
 /// What the program itself is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +32,8 @@ pub struct Server {
     pub dialect: Dialect,
     /// How long an idle bucket is kept.
     pub retention: Retention,
+    /// The file of API keys, beside the policy's own; without it no key is known.
+    pub keys: Option<PathBuf>,
     /// The headers that carry an API key, in the order in which they are looked at.
     pub key_headers: Vec<HeaderName>,
 }
@@ -128,6 +132,7 @@ impl Server {
         let retention = section.member("retention", |value| {
             Retention::new(duration(value)?).map_err(|error| Wrong::new(value, error.to_string(), ""))
         });
+        let keys = section.member("keys", |value| text(value).map(PathBuf::from));
         let key_headers = section.member("key_headers", |value| {
             Ok(list(value, problems, plain("a header's name, as in \"x-api-key\"")))
         });
@@ -140,7 +145,18 @@ impl Server {
             trusted: TrustedProxies::new(nets.unwrap_or_default(), field),
             dialect: dialect.unwrap_or_default(),
             retention: retention.unwrap_or(default.retention),
+            keys,
             key_headers: key_headers.unwrap_or(default.key_headers),
+        }
+    }
+}
+
+impl Server {
+    /// What is kept by API keys needs some that are known.
+    pub(super) fn check_identity(&self, source: &KeySource, what: &str, span: &Span, problems: &Problems) {
+        if self.keys.is_none() && source.asks_for_identity() {
+            let message = format!("{what} is kept by {source}, and no API key is known");
+            problems.add(span.clone(), message, "write keys = \"keys.toml\" at the top of the file");
         }
     }
 }
@@ -156,6 +172,7 @@ impl Default for Server {
             trusted: TrustedProxies::none(),
             dialect: Dialect::default(),
             retention: Retention::DEFAULT,
+            keys: None,
             key_headers: key_headers.to_vec(),
         }
     }

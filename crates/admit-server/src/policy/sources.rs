@@ -18,6 +18,11 @@ pub struct KeySource {
 }
 
 impl KeySource {
+    /// Whether it takes a known API key to tell.
+    pub fn asks_for_identity(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, KeyPart::ApiKey | KeyPart::Tenant))
+    }
+
     /// Whether it takes the body to tell.
     pub fn asks_for_body(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, KeyPart::Json(_)))

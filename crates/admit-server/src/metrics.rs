@@ -1,0 +1,106 @@
+//! What `/metrics` tells. Labels are closed sets: budgets of the policy, outcomes, statuses; never a key or a path.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit_tower::{Event, Observer};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// All metrics of the program. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    answers: Family<StatusLabel, Counter>,
+    answer_seconds: Histogram,
+    decisions: Family<DecisionLabels, Counter>,
+    keyed: Family<OutcomeLabel, Counter>,
+}
+
+/// The metrics as they observe budgets in shadow mode: what these decide is counted apart.
+#[derive(Clone, Debug)]
+pub struct ShadowMetrics(pub Metrics);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabel {
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    budget: String,
+    mode: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let answers = Family::default();
+        registry.register("admit_answers", "Answers by status", answers.clone());
+        let answer_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 16)); // 250 µs to 8 s.
+        registry.register(
+            "admit_answer_seconds",
+            "Time from a request's head to its answer's, the service behind included",
+            answer_seconds.clone(),
+        );
+        let decisions = Family::default();
+        registry.register("admit_decisions", "Decisions by budget, mode and outcome", decisions.clone());
+        let keyed = Family::default();
+        registry.register("admit_idempotency", "What became of requests with a key", keyed.clone());
+        Self { registry: Arc::new(registry), answers, answer_seconds, decisions, keyed }
+    }
+}
+
+impl Metrics {
+    /// An answer of any front.
+    pub fn answered(&self, status: u16, took: Duration) {
+        self.answers.get_or_create(&StatusLabel { status }).inc();
+        self.answer_seconds.observe(took.as_secs_f64());
+    }
+
+    /// In the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// If a metric cannot be written, which none of these is known to do.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    fn decided(&self, mode: &'static str, event: Event<'_>) {
+        let (scope, outcome) = match event {
+            Event::Granted(scope) => (scope, "granted"),
+            Event::Refused(scope) => (scope, "refused"),
+            Event::Unavailable(scope) => (scope, "unavailable"),
+            Event::FailedOpen(scope) => (scope, "admitted_unavailable"),
+            Event::Idempotency(keyed) => {
+                self.keyed.get_or_create(&OutcomeLabel { outcome: keyed.as_str() }).inc();
+                return;
+            }
+            _ => return,
+        };
+        self.decisions.get_or_create(&DecisionLabels { budget: scope.to_string(), mode, outcome }).inc();
+    }
+}
+
+impl Observer for Metrics {
+    fn observe(&self, event: Event<'_>) {
+        self.decided("enforce", event);
+    }
+}
+
+impl Observer for ShadowMetrics {
+    fn observe(&self, event: Event<'_>) {
+        self.0.decided("shadow", event);
+    }
+}

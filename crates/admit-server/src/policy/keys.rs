@@ -1,0 +1,172 @@
+//! The API keys of a policy: a file of their hashes, and whose they are.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use admit::Key;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use toml::de::DeTable;
+
+use super::MAX_POLICY_BYTES;
+use super::problems::{PolicyErrors, Problems};
+use super::section::{Section, Value, Wrong, list, text};
+
+/// A caller whose API key is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its API key, as buckets have it.
+    pub key: Key,
+    /// Whose key it is.
+    pub tenant: String,
+    /// What the tenant pays for; nothing for the plain budgets.
+    pub plan: Option<String>,
+}
+
+/// The API keys that are known. A key itself is kept nowhere: only its SHA-256. Keys are long random strings, so a plain
+/// digest is enough.
+///
+/// ```
+/// use admit_server::policy::Keys;
+///
+/// // printf %s key-of-acme | sha256sum
+/// let keys = Keys::parse("keys.toml", r#"
+///     [[keys]]
+///     sha256 = "20fab32e41ad80ea52ceb4cff03fb2f10cf5a96bd28f7e5f3ffc5bb5dfb2bd8d"
+///     tenant = "acme"
+///     plan = "pro"
+/// "#)?;
+/// assert!(keys.identify(b"another").is_none());
+/// # Ok::<(), admit_server::policy::PolicyErrors>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Keys(HashMap<[u8; 32], Identity>);
+
+impl Keys {
+    /// Reads the text of a file of keys. `file` is its name, for what is told of it.
+    ///
+    /// # Errors
+    /// [`PolicyErrors`] with everything that is wrong.
+    pub fn parse(file: &str, text: &str) -> Result<Self, PolicyErrors> {
+        let problems = Problems::default();
+        if text.len() > MAX_POLICY_BYTES {
+            problems.add(0..0, format!("the file is larger than {MAX_POLICY_BYTES} bytes"), "");
+            return problems.none_or(file, "", None);
+        }
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            problems.add(error.span().unwrap_or(0..0), error.message(), "");
+        }
+        let keys = if errors.is_empty() {
+            let mut section = Section::new("a file of keys", table.get_ref(), table.span(), &problems);
+            let mut keys = HashMap::new();
+            section.member("keys", |value| {
+                for (digest, identity, place) in
+                    list(value, &problems, |value| key(value, &problems)).into_iter().flatten()
+                {
+                    if keys.insert(digest, identity).is_some() {
+                        problems.add(place.span(), "this key stands twice", "a key has one tenant");
+                    }
+                }
+                Ok(())
+            });
+            section.finish();
+            Some(Self(keys))
+        } else {
+            None
+        };
+        problems.none_or(file, text, keys)
+    }
+
+    /// Whose the presented key is. It is looked up by its hash, and the hash that is found compared in constant time.
+    pub fn identify(&self, presented: &[u8]) -> Option<&Identity> {
+        let digest: [u8; 32] = Sha256::digest(presented).into();
+        let (found, identity) = self.0.get_key_value(&digest)?;
+        bool::from(found.ct_eq(&digest)).then_some(identity)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// One entry, and where it is; nothing if its problems are noted.
+fn key<'a>(
+    value: Value<'a>,
+    problems: &'a Problems,
+) -> Result<Option<([u8; 32], Identity, Value<'a>)>, Wrong> {
+    let mut section = Section::of("a key", value, problems)?;
+    let example = "\"64 hexadecimal digits\"";
+    let digest = section.required("sha256", example, |value| {
+        let wanted = || {
+            Wrong::new(value, "this is no SHA-256", "write 64 hexadecimal digits, as sha256sum prints them")
+        };
+        let hex = text(value)?;
+        let digit = |i: usize| hex.get(2 * i..2 * i + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+        let digest: Option<Vec<u8>> = (0..32).map(digit).collect();
+        let digest = digest.filter(|_| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        digest.and_then(|digest| <[u8; 32]>::try_from(digest).ok()).ok_or_else(wanted)
+    });
+    let name = |value| match text(value)? {
+        "" => Err(Wrong::new(value, "this names nobody", "write a name")),
+        name => Ok(name.to_owned()),
+    };
+    let tenant = section.required("tenant", "\"acme\"", name);
+    let plan = section.member("plan", name);
+    section.finish();
+    let (Some(digest), Some(tenant)) = (digest, tenant) else { return Ok(None) };
+    let key = Key::from_bytes(std::array::from_fn(|i| digest[i])); // As of any text: the first 128 bits.
+    Ok(Some((digest, Identity { key, tenant, plan }, value)))
+}
+
+/// Shows how many there are.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({})", self.count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(key: &str) -> String {
+        Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn a_key_names_its_tenant_and_its_bucket() {
+        let entry = |key: &str, rest: &str| format!("[[keys]]\nsha256 = \"{}\"\n{rest}\n", hex(key));
+        let text = entry("k1", "tenant = \"acme\"\nplan = \"pro\"") + &entry("k2", "tenant = \"beta\"");
+        let keys = Keys::parse("keys.toml", &text).unwrap();
+        let found = keys.identify(b"k1").unwrap();
+        assert_eq!(
+            (found.tenant.as_str(), found.plan.as_deref(), found.key),
+            ("acme", Some("pro"), Key::hashed("k1"))
+        );
+        assert_eq!(keys.identify(b"k2").map(|found| found.plan.clone()), Some(None));
+        assert!(keys.identify(b"k3").is_none() && keys.identify(b"").is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_its_place() {
+        let twice = format!(
+            "[[keys]]\nsha256 = \"{0}\"\ntenant = \"a\"\n[[keys]]\nsha256 = \"{0}\"\ntenant = \"b\"",
+            hex("k")
+        );
+        for (text, line, expected) in [
+            ("[[keys]]\nsha256 = \"abc\"\ntenant = \"a\"", 2, "this is no SHA-256"),
+            (&format!("[[keys]]\nsha256 = \"{}\"", "g".repeat(64)), 1, "a key has no tenant"),
+            (&format!("[[keys]]\nsha256 = \"{}é\"\ntenant = \"\"", "a".repeat(62)), 2, "this is no SHA-256"),
+            ("[[key]]", 1, "a file of keys takes no \"key\""),
+            (&twice, 4, "this key stands twice"),
+        ] {
+            let errors = Keys::parse("keys.toml", text).unwrap_err();
+            assert_eq!(
+                (errors.problems()[0].to_string().as_str(), errors.problems()[0].line()),
+                (expected, line)
+            );
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The `admit` program, as a person starts it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use admit_server::policy::{Policy, STARTER};
+use axum::Router;
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+fn admit(directory: &TempDir, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_admit"));
+    command.current_dir(directory.path()).env_clear().args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+async fn run(directory: &TempDir, arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = admit(directory, arguments).output().await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// A program that serves, and where.
+struct Serving {
+    child: Child,
+    address: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Serving {
+    async fn start(directory: &TempDir, arguments: &[&str]) -> Self {
+        let free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let arguments: Vec<&str> =
+            std::iter::once("serve").chain(free).chain(arguments.iter().copied()).collect();
+        let mut child = admit(directory, &arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut seen = String::new();
+        let fields = loop {
+            let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it did not start: {seen}"));
+            let fields = serde_json::from_str::<Value>(&line).unwrap_or_default()["fields"].clone();
+            if fields["message"] == "listening" {
+                break fields;
+            }
+            seen += &line;
+        };
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} }); // It must be able to log.
+        let address = |name: &str| fields[name].as_str().unwrap().parse().unwrap();
+        Self { child, address: address("address"), admin: address("admin") }
+    }
+
+    async fn stop(mut self) {
+        kill_process(Pid::from_raw(self.child.id().unwrap() as i32).unwrap(), Signal::TERM).unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await;
+        assert!(ended.expect("it ends").unwrap().success());
+    }
+}
+
+async fn get(address: SocketAddr, path: &str, user: &str) -> (u16, String) {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
+    let request = Request::get(format!("http://{address}{path}")).header("x-user", user);
+    let response = client.request(request.body(Body::empty()).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    (status, String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap())
+}
+
+async fn upstream() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async { axum::serve(listener, Router::new().fallback(async || "hello")).await });
+    url
+}
+
+#[tokio::test]
+async fn flags_alone_put_it_in_front_of_a_service_and_a_restart_forgets_no_debt() {
+    let (directory, upstream) = (tempfile::tempdir().unwrap(), upstream().await);
+    let flags = [
+        "--upstream",
+        &upstream,
+        "--limit",
+        "3/hour",
+        "--limit",
+        "2/second burst 50",
+        "--by",
+        "header:x-user",
+    ];
+    let serving = Serving::start(&directory, &flags).await;
+    for _ in 0..2 {
+        assert_eq!(get(serving.address, "/", "ann").await, (200, "hello".to_owned()));
+    }
+    assert_eq!(get(serving.admin, "/healthz", "").await.0, 200);
+    assert_eq!(get(serving.admin, "/readyz", "").await, (200, "ready\n".to_owned()));
+    serving.stop().await;
+
+    let serving = Serving::start(&directory, &flags).await;
+    assert_eq!(get(serving.address, "/a/b", "ann").await.0, 200);
+    let (status, problem) = get(serving.address, "/", "ann").await;
+    assert!(status == 429 && problem.contains("3/hour"), "{status} {problem}");
+    assert_eq!(get(serving.address, "/", "bob").await.0, 200);
+    let (_, metrics) = get(serving.admin, "/metrics", "").await;
+    for line in [
+        "admit_answers_total{status=\"200\"} 2",
+        "admit_answers_total{status=\"429\"} 1",
+        "admit_decisions_total{budget=\"limit-1\",mode=\"enforce\",outcome=\"granted\"} 2",
+        "admit_decisions_total{budget=\"limit-1\",mode=\"enforce\",outcome=\"refused\"} 1",
+        "admit_decisions_total{budget=\"limit-2\",mode=\"enforce\",outcome=\"granted\"} 2",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
+    }
+    assert!(!metrics.contains("ann"), "no key is a label");
+    serving.stop().await;
+}
+
+#[tokio::test]
+async fn a_policy_file_is_checked_and_served() {
+    let (directory, upstream) = (tempfile::tempdir().unwrap(), upstream().await);
+    let policy = format!(
+        "upstream = \"{upstream}\"\nstore = \"memory:\"\n[budgets.x]\nrate = \"1/hour\"\nby = \"ip\"\n\
+         [[routes]]\nmatch = \"GET /one\"\nbudgets = [\"x\"]\n"
+    );
+    std::fs::write(directory.path().join("admit.toml"), &policy).unwrap();
+    let (code, said, _) = run(&directory, &["check", "admit.toml"]).await;
+    assert_eq!(
+        (code, said.as_str()),
+        (0, "admit.toml can be used; budgets: 1, routes: 1, descriptors: 0, keys: 0\n")
+    );
+
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let statuses = [
+        get(serving.address, "/one", "").await.0,
+        get(serving.address, "/one", "").await.0,
+        get(serving.address, "/", "").await.0,
+    ];
+    assert_eq!(statuses, [200, 429, 200]);
+    serving.stop().await;
+    assert!(!directory.path().join("admit.db").exists());
+}
+
+#[tokio::test]
+async fn what_is_wrong_ends_it_with_the_place_and_without_passwords() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("admit.toml"), "store = \"postgres://a:s3cret@b/c\"\nup_stream = 1\n")
+        .unwrap();
+    for command in ["check", "serve"] {
+        let (code, _, said) = run(&directory, &[command, "admit.toml"]).await;
+        assert!(
+            code == 1 && said.contains("admit.toml:2:1") && said.contains("did you mean \"upstream\"?"),
+            "{said}"
+        );
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+    for (arguments, code, expected) in [
+        (&["check", "none.toml"][..], 1, "none.toml cannot be read"),
+        (&["serve"], 1, "there is no service to stand in front of"),
+        (&["serve", "--upstream", "localhost:1"], 2, "\"localhost:1\" is no upstream's URL"),
+        (&["serve", "--limit", "fast"], 2, "\"fast\" is not a rate"),
+        (&["serve", "--limit", "1/s", "--by", "cookie:a"], 2, "\"cookie:a\" is no source that there is"),
+        (&["serve", "--limit", "1/s", "admit.toml"], 2, "cannot be used with"),
+        (&["serve", "--upstream", "http://a", "--store", "sqlite:/none/admit.db"], 1, "cannot be opened"),
+    ] {
+        let (found, _, said) = run(&directory, arguments).await;
+        assert!(found == code && said.replace("\n  │ ", " ").contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn it_prints_what_it_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(run(&directory, &["serve", "--print-default"]).await, (0, STARTER.to_owned(), String::new()));
+    assert!(Policy::parse("starter", STARTER).is_ok());
+    let (_, key, _) = run(&directory, &["key", "ann"]).await;
+    assert_eq!(key.trim(), admit::Key::of("ann").to_string());
+    let uuid = "6f8c2a14-6d0b-4c39-9a51-0d4f3d6f2b77";
+    assert_eq!(run(&directory, &["key", uuid]).await.1.trim(), uuid);
+    assert_ne!(run(&directory, &["key", "--api-key", uuid]).await.1.trim(), uuid);
+    let (code, help, _) = run(&directory, &["serve", "--help"]).await;
+    assert!(code == 0 && help.contains("--upstream <URL>") && help.contains("--limit <RATE>"), "{help}");
+}
