@@ -18,7 +18,7 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 use super::connections::sql_state;
 use super::database::{CallError, Database, millis};
-use super::{ConnectionError, PostgresConfig, scope_check};
+use super::{ConnectionError, PostgresConfig, scope_check, shape};
 
 /// In order. A migration that was published never changes: the history has its checksum.
 const MIGRATIONS: [(&str, &str); 3] = [
@@ -84,6 +84,29 @@ pub enum ConnectError {
         /// What the server said.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// A newer version of the store has changed the tables.
+    #[error(
+        "schema {schema} has migration {found}, newer than the {known} that this program knows; upgrade the program"
+    )]
+    Newer {
+        /// The schema of the store.
+        schema: String,
+        /// Its newest migration.
+        found: i32,
+        /// The newest of this program.
+        known: i32,
+    },
+    /// The tables are not those that the migrations made.
+    #[error(
+        "schema {schema} was migrated, and yet lacks {lacks}; restore it from a backup, or drop or rename the schema, and \
+         the next start makes it anew, with full budgets and no idempotency records"
+    )]
+    Damaged {
+        /// The schema of the store.
+        schema: String,
+        /// What is missing, or another than it should be.
+        lacks: String,
+    },
     /// A migration failed, and with it all were undone.
     #[error("migrating schema {schema}, which lacks {pending}, failed; nothing was changed")]
     Migration {
@@ -100,7 +123,11 @@ pub enum ConnectError {
 #[derive(Debug)]
 struct Standing {
     has_schema: bool,
+    /// The number of the newest migration that was applied; 0 if none was.
+    newest: i32,
     pending: Vec<String>,
+    /// What the migrations made and is not there; looked for if none is pending.
+    lacks: Option<String>,
     scopes: scope_check::Standing,
 }
 
@@ -111,20 +138,10 @@ pub(super) async fn migrate(
     scopes: &Scopes,
 ) -> Result<(), ConnectError> {
     let schema = config.schema.as_str();
-    let unreachable =
-        |source: CallError| ConnectError::Unreachable { schema: schema.into(), source: source.into() };
-    let late = |limit| move |_| CallError::from(ConnectionError::TimedOut(limit));
-
-    let mut connection =
-        database.connections().acquire().await.map_err(CallError::from).map_err(unreachable)?;
-    let look = tokio::time::timeout(config.statement_timeout, look(&connection, database.schema(), scopes));
-    let standing = look
-        .await
-        .map_err(late(config.statement_timeout))
-        .and_then(|looked| looked.map_err(CallError::Statement))
-        .map_err(unreachable)?
-        .map_err(|version| ConnectError::OldServer { version })?;
-    let Some(pending) = standing.pending() else { return Ok(()) };
+    let acquired = database.connections().acquire().await.map_err(CallError::from);
+    let mut connection = acquired.map_err(|source| unreachable(schema, source))?;
+    let found = standing(&connection, config, database, scopes).await?;
+    let Some(pending) = found.pending() else { return Ok(()) };
     let schema = schema.to_owned();
     if !config.migrate {
         return Err(ConnectError::NotMigrated { schema, pending });
@@ -133,7 +150,7 @@ pub(super) async fn migrate(
     let patience = Patience::of(config);
     let run = run(&mut connection, database.schema(), scopes, &patience);
     let error = match tokio::time::timeout(MIGRATION_LIMIT, run).await {
-        Ok(Ok(())) => return Ok(()),
+        Ok(Ok(())) => return standing(&connection, config, database, scopes).await.map(drop),
         Ok(Err(error)) => error,
         Err(_) => {
             drop(deadpool_postgres::Object::take(connection)); // Its transaction must not go back to the pool.
@@ -148,6 +165,36 @@ pub(super) async fn migrate(
         return Err(ConnectError::Privilege { schema, pending, source: error });
     }
     Err(ConnectError::Migration { schema, pending, source: error })
+}
+
+/// How far the schema is, if this program can use it at all.
+async fn standing(
+    client: &Client,
+    config: &PostgresConfig,
+    database: &Database,
+    scopes: &Scopes,
+) -> Result<Standing, ConnectError> {
+    let schema = || config.schema.as_str().to_owned();
+    let limit = config.statement_timeout;
+    let looked = tokio::time::timeout(limit, look(client, database.schema(), scopes)).await;
+    let looked = looked
+        .map_err(|_| CallError::from(ConnectionError::TimedOut(limit)))
+        .and_then(|looked| looked.map_err(CallError::Statement));
+    let standing = looked
+        .map_err(|source| unreachable(&schema(), source))?
+        .map_err(|version| ConnectError::OldServer { version })?;
+    let known = MIGRATIONS.len() as i32;
+    if standing.newest > known {
+        return Err(ConnectError::Newer { schema: schema(), found: standing.newest, known });
+    }
+    match &standing.lacks {
+        Some(lacks) => Err(ConnectError::Damaged { schema: schema(), lacks: lacks.clone() }),
+        None => Ok(standing),
+    }
+}
+
+fn unreachable(schema: &str, source: CallError) -> ConnectError {
+    ConnectError::Unreachable { schema: schema.to_owned(), source: source.into() }
 }
 
 impl Standing {
@@ -184,12 +231,14 @@ async fn look(
     } else {
         Vec::new()
     };
-    let pending = (migrations(schema).iter())
+    let pending: Vec<_> = (migrations(schema).iter())
         .filter(|wanted| !applied.contains(&(wanted.version(), wanted.checksum().to_string())))
         .map(|wanted| format!("migration {wanted}"))
         .collect();
+    let newest = applied.iter().map(|(version, _)| *version).max().unwrap_or(0);
+    let lacks = if pending.is_empty() { shape::lacks(client, schema).await? } else { None };
     let scopes = scope_check::look(client, schema, scopes).await?;
-    Ok(Ok(Standing { has_schema: row.try_get(2)?, pending, scopes }))
+    Ok(Ok(Standing { has_schema: row.try_get(2)?, newest, pending, lacks, scopes }))
 }
 
 /// How long a migration waits.

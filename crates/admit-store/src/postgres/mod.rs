@@ -33,6 +33,7 @@ mod leaderships;
 mod migrate;
 mod records;
 mod scope_check;
+mod shape;
 mod tls;
 
 use std::sync::Arc;

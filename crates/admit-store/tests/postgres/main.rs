@@ -9,6 +9,7 @@ mod law;
 mod migrations;
 mod outage;
 mod plans;
+mod shape;
 mod table;
 mod traces;
 
