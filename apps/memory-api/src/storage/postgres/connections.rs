@@ -15,6 +15,10 @@ use crate::storage::STATEMENT_TIMEOUT;
 /// How often a transaction is repeated that the server undid because of others.
 const RETRIES: u32 = 3;
 
+/// What to do about tables that somebody has changed.
+const RESTORE: &str =
+    "restore it from a backup, or drop or rename the schema, and the next start makes it anew, empty";
+
 /// A parameter with its type.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -31,8 +35,14 @@ pub(super) enum Failure {
     Connection(#[from] ConnectionError),
     #[error("a statement failed")]
     Statement(#[from] tokio_postgres::Error),
-    #[error("the tables are of version {0}; this service knows {1}")]
+    #[error(
+        "the schema memory is of version {0}, newer than the {1} that this service knows; upgrade the service"
+    )]
     Newer(i32, i32),
+    #[error("memory.schema_version must hold one version, and holds {0:?}; {RESTORE}")]
+    NoVersion(Vec<i32>),
+    #[error("the schema memory is not as its migrations made it; {RESTORE}")]
+    Damaged(#[source] tokio_postgres::Error),
     #[error(transparent)]
     Record(#[from] IdempotencyError),
     #[error("a stored value is not one that this service wrote")]

@@ -10,6 +10,8 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_memory.sql")];
 
 /// Holds until the transaction ends: one process migrates, the others wait and find it done.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('memory-api migrations', 0))";
+/// What somebody has dropped or changed since would otherwise fail each request, long after the start.
+const SHAPE: &str = include_str!("shape.sql");
 const MAKE: &str = "
     CREATE SCHEMA IF NOT EXISTS memory;
     CREATE TABLE IF NOT EXISTS memory.schema_version (version integer NOT NULL);
@@ -27,8 +29,12 @@ async fn migrate(transaction: &Transaction<'_>) -> Result<(), Failure> {
         transaction.batch_execute(MAKE).await?;
     }
     let known = MIGRATIONS.len() as i32;
-    let version = transaction.query_typed_one("SELECT version FROM memory.schema_version", &[]).await?;
-    let version: i32 = version.try_get(0)?;
+    let versions = transaction.query_typed("SELECT version::integer FROM memory.schema_version", &[]).await?;
+    let versions: Vec<i32> = versions.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let version = match versions[..] {
+        [version] if version >= 0 => version,
+        _ => return Err(Failure::NoVersion(versions)),
+    };
     if version > known {
         return Err(Failure::Newer(version, known));
     }
@@ -39,7 +45,10 @@ async fn migrate(transaction: &Transaction<'_>) -> Result<(), Failure> {
         let update = "UPDATE memory.schema_version SET version = $1";
         transaction.execute_typed(update, &[(&known, Type::INT4)]).await?;
     }
-    Ok(())
+    transaction.batch_execute(SHAPE).await.map_err(|error| match error.code() {
+        Some(code) if code.code().starts_with("42") => Failure::Damaged(error), // Something that is named is not there.
+        _ => Failure::Statement(error),
+    })
 }
 
 /// Asked first, so that a role that may not create schemas can start once one that may has.
