@@ -9,6 +9,13 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+/// The UUID of an id as it stands in paths, bodies and files: in the hyphenated form alone, so that each has one text but
+/// for the case of its letters.
+pub fn uuid(text: &str) -> Option<Uuid> {
+    (text.len() == Hyphenated::LENGTH).then(|| Uuid::try_parse(text).ok()).flatten()
+}
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {

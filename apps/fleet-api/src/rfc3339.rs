@@ -2,8 +2,8 @@
 
 use admit::Timestamp;
 
-/// The instant of an RFC 3339 text, cut to microseconds; nothing for any other text, and for years before 1970, as an
-/// unset timestamp of a client would be.
+/// The instant of an RFC 3339 text, cut to microseconds; nothing for any other text, for years before 1970, as an
+/// unset timestamp of a client would be, and for what is after 9999-12-30T22:00Z, which the calendar does not reach.
 pub fn parse(text: &str) -> Option<Timestamp> {
     if !has_the_form(text.as_bytes()) {
         return None; // The parser below takes more: other separators, offsets without a colon, zones in brackets.

@@ -17,7 +17,7 @@ use super::{
     Asker, IssuanceLedger, IssuanceLimitError, IssuanceLimiter, IssueError, Issued, Issuer, Registry,
     RegistryError, RequestError, Session, SessionRequest,
 };
-use crate::fleet::{Fleet, ProjectId};
+use crate::fleet::{self, Fleet, ProjectId};
 use crate::http::authentication;
 use crate::http::body::{self, BodyError};
 use crate::http::problem::Problem;
@@ -58,7 +58,7 @@ async fn open<L: IssuanceLimiter, M: IssuanceLedger>(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let operator = authentication::operator(&access.fleet, &head.headers)?;
-    let project = path.ok().and_then(|Path(id)| Uuid::try_parse(&id).ok()).map(ProjectId::new);
+    let project = path.ok().and_then(|Path(id)| fleet::uuid(&id)).map(ProjectId::new);
     // A project that is not the operator's is none that it learns of.
     let project = project.filter(|project| operator.projects.contains(project));
     let project = project.ok_or(RegistryError::ProjectNotFound)?;

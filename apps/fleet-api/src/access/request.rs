@@ -5,10 +5,9 @@ use std::time::Duration;
 use admit_tower::strict_json::{self, Object, word};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::{Kind, Target};
-use crate::fleet::ResourceId;
+use crate::fleet::{self, ResourceId};
 
 /// The most characters of an idempotency key.
 const MAX_IDEMPOTENCY_KEY_CHARS: usize = 255;
@@ -67,10 +66,8 @@ impl SessionRequest {
         let invalid = |why: &str| RequestError::InvalidBody(why.to_owned());
         let read = strict_json::parse(body).and_then(serde_json::from_value);
         let Object(body): Object<Body> = read.map_err(|error| invalid(&error.to_string()))?;
-        let resource = match Uuid::try_parse(&body.resource_id) {
-            Ok(uuid) if body.resource_id.len() == 36 => ResourceId::new(uuid),
-            _ => return Err(invalid("resource_id is not a UUID")),
-        };
+        let resource = fleet::uuid(&body.resource_id).map(ResourceId::new);
+        let resource = resource.ok_or_else(|| invalid("resource_id is not a UUID"))?;
         if body.requested_ttl_seconds == Some(0) {
             return Err(invalid("requested_ttl_seconds is at least 1"));
         }

@@ -28,7 +28,7 @@ pub(super) struct FileForm {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SigningForm {
-    pub(super) issuer: String,
+    pub(super) issuer: Spanned<String>,
     #[serde(default, deserialize_with = "secret_text")]
     pub(super) seed: Option<Redacted<String>>,
     pub(super) seed_file: Option<String>,

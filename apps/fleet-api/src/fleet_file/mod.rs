@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::access::{DomainPolicy, Registry, Signer};
 use crate::fleet::{
-    CredentialHash, DomainId, Fleet, IdentityId, NodeId, NodeKey, Operator, ProjectId, ResourceId,
+    self, CredentialHash, DomainId, Fleet, IdentityId, NodeId, NodeKey, Operator, ProjectId, ResourceId,
 };
 use crate::redacted::Redacted;
 use crate::secrets::{MAX_SECRET_BYTES, StoredSecret, Vault, is_secret_name};
@@ -29,6 +29,9 @@ use position::Position;
 
 /// The longest session that a domain may allow.
 const MAX_SESSION_TTL_SECONDS: u64 = 30 * 86_400;
+
+/// The longest issuer: every token carries it.
+const MAX_ISSUER_BYTES: usize = 255;
 
 /// The largest file that is read: a fleet of some hundred thousand nodes. A device would never end.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -254,14 +257,17 @@ impl Reader<'_> {
             (None, Some(path)) => Redacted::new(read(&self.beside.join(path))?),
             _ => return Err(self.wrong(&form.signing, "[signing] has either a seed or a seed_file")),
         };
-        let issuer = signing.issuer.as_str();
+        let issuer = signing.issuer.get_ref().as_str();
+        if issuer.is_empty() || issuer.len() > MAX_ISSUER_BYTES || issuer.contains(char::is_control) {
+            let what = format!("an issuer is 1 to {MAX_ISSUER_BYTES} bytes without control characters");
+            return Err(self.wrong(&signing.issuer, what));
+        }
         Signer::from_base64_seed(&seed, issuer).map_err(|error| self.wrong(&form.signing, error.to_string()))
     }
 
     fn uuid(&self, text: &Spanned<String>) -> Result<Uuid, FleetFileError> {
-        let well_formed = text.get_ref().len() == uuid::fmt::Hyphenated::LENGTH;
-        match Uuid::try_parse(text.get_ref()) {
-            Ok(uuid) if well_formed && !uuid.is_nil() => Ok(uuid),
+        match fleet::uuid(text.get_ref()) {
+            Some(uuid) if !uuid.is_nil() => Ok(uuid),
             _ => Err(self.wrong(text, "an id is a UUID in the hyphenated form, and not all zeros")),
         }
     }

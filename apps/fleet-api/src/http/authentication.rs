@@ -2,10 +2,9 @@
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, StatusCode};
-use uuid::Uuid;
 
 use super::problem::Problem;
-use crate::fleet::{DomainId, Fleet, NodeId, Operator};
+use crate::fleet::{self, DomainId, Fleet, NodeId, Operator};
 use crate::redacted::Redacted;
 
 /// The longest credential that is looked at.
@@ -36,7 +35,7 @@ pub fn node(fleet: &Fleet, headers: &HeaderMap, path_id: &str) -> Result<Calling
     if key.revoked {
         return Err(Problem::unauthorized("nsk_revoked", "the node secret key was revoked"));
     }
-    if Uuid::try_parse(path_id) != Ok(key.node.uuid()) {
+    if fleet::uuid(path_id) != Some(key.node.uuid()) {
         let detail = "the node secret key belongs to another node than the path names";
         return Err(Problem::new(StatusCode::FORBIDDEN, "node_id_mismatch", detail));
     }

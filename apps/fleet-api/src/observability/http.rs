@@ -138,7 +138,7 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
 fn sent_at(headers: &HeaderMap) -> Result<String, Problem> {
     let text = headers.get(SENT_AT).and_then(|value| value.to_str().ok());
     let valid = text.filter(|text| rfc3339::parse(text).is_some());
-    let detail = "X-Plexsphere-Sent-At is an RFC 3339 timestamp";
+    let detail = "X-Plexsphere-Sent-At is an RFC 3339 timestamp from 1970 to 9999-12-30";
     valid.map(ToOwned::to_owned).ok_or_else(|| Problem::bad_request("ingest_sent_at_invalid", detail))
 }
 

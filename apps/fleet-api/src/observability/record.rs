@@ -110,7 +110,7 @@ impl<'de> Deserialize<'de> for Rfc3339 {
         let text = String::deserialize(deserializer)?;
         match rfc3339::parse(&text) {
             Some(_) => Ok(Self(text)),
-            None => Err(D::Error::custom("the timestamp is not an RFC 3339 text of 1970 or later")),
+            None => Err(D::Error::custom("the timestamp is not an RFC 3339 text from 1970 to 9999-12-30")),
         }
     }
 }

@@ -56,6 +56,8 @@ async fn a_wrong_file_stops_the_start_with_its_place_and_without_its_secrets() {
     let line_of = |needle: &str| example().lines().position(|line| line.contains(needle)).unwrap() + 1;
     for (old, new, needle) in [
         ("issuer = \"fleet.example\"", "issuer = 7", "issuer ="),
+        ("issuer = \"fleet.example\"", "issuer = \"\"", "issuer ="), // Was taken, as was the next.
+        ("issuer = \"fleet.example\"", "issuer = \"a\\nb\"", "issuer ="),
         ("seed = \"", "seed = \"hunter2", "[signing]"),
         ("max_session_ttl_seconds = 3600", "max_session_ttl_seconds = 0", "max_session_ttl_seconds = 3600"),
         ("\"1/second burst 2\"", "\"100/day\"", "1/second burst 2"),

@@ -101,7 +101,8 @@ async fn the_gates_stand_in_order(place: Place) {
     let sessions = |project: &str| fleet.post(format!("/v1/projects/{project}/sessions"));
     sessions("nowhere").body("{").send().await.is_problem(401, "unauthorized");
     sessions("nowhere").bearer("unknown").body("{").send().await.is_problem(401, "unauthorized");
-    for elsewhere in ["nowhere", "%ff", RESOURCE, PROJECT_2] {
+    let urn = format!("urn:uuid:{PROJECT}"); // Was taken for the id.
+    for elsewhere in ["nowhere", "%ff", RESOURCE, PROJECT_2, &urn] {
         // The second operator is not allowed on the second project, and learns no more than that.
         sessions(elsewhere).bearer(TOKEN_2).body("{").send().await.is_problem(404, "project_not_found");
     }

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
 use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 use super::{App, respond, time, unavailable};
 use crate::keys::Caller;
@@ -30,11 +31,14 @@ struct JobBody {
 pub(super) async fn job(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    id: Result<Path<Uuid>, PathRejection>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    // Only as it was told, which is the hyphenated form: no job has another id.
+    let id =
+        id.ok().filter(|id| id.len() == Hyphenated::LENGTH).and_then(|Path(id)| Uuid::try_parse(&id).ok());
     let job = match id {
-        Ok(Path(id)) => app.storage.job(&caller.tenant, id).await,
-        Err(_) => Ok(None), // No job has such an id.
+        Some(id) => app.storage.job(&caller.tenant, id).await,
+        None => Ok(None),
     };
     match job {
         Ok(Some(job)) => Json(JobBody::from(job)).into_response(),
