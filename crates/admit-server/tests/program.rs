@@ -149,8 +149,11 @@ async fn a_policy_file_is_checked_and_served() {
 #[tokio::test]
 async fn what_is_wrong_ends_it_with_the_place_and_without_passwords() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("admit.toml"), "store = \"postgres://a:s3cret@b/c\"\nup_stream = 1\n")
-        .unwrap();
+    std::fs::write(
+        directory.path().join("admit.toml"),
+        "store = \"postgres://a:s3cret@b/c\"\nup_stream = 1\n",
+    )
+    .unwrap();
     for command in ["check", "serve"] {
         let (code, _, said) = run(&directory, &[command, "admit.toml"]).await;
         assert!(
