@@ -23,6 +23,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use axum::middleware::map_response_with_state;
+use axum::response::Response;
 use axum::{Extension, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -55,7 +60,10 @@ pub struct Limits {
     pub headers: usize,
     /// The most bytes of a request's head, 16 KiB by default and no less than 8 KiB. More are answered with 431.
     pub head_bytes: usize,
-    /// How long requests may go on after the shutdown begins, 35 s by default.
+    /// How long connections on which no request runs stay open once the shutdown begins, 500 ms by default: a request
+    /// may be on its way, or wait to be read. Each answer then tells its client that it is the connection's last.
+    pub linger_time: Duration,
+    /// How long requests may go on after that, 35 s by default.
     pub shutdown_time: Duration,
 }
 
@@ -67,6 +75,7 @@ impl Default for Limits {
             stall_time: Duration::from_secs(20),
             headers: 64,
             head_bytes: 16 << 10,
+            linger_time: Duration::from_millis(500),
             shutdown_time: Duration::from_secs(35),
         }
     }
@@ -74,6 +83,7 @@ impl Default for Limits {
 
 /// Serves until `shutdown` is cancelled, then lets the requests that run end.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdown: CancellationToken) {
+    let router = router.layer(map_response_with_state(shutdown.clone(), last_of_its_connection));
     let graceful = GracefulShutdown::new();
     let connections = Arc::new(Semaphore::new(limits.connections));
     loop {
@@ -109,9 +119,22 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdo
         });
     }
     drop(listener);
+    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(limits.linger_time, connections.acquire_many(all)).await;
     if tokio::time::timeout(limits.shutdown_time, graceful.shutdown()).await.is_err() {
         tracing::warn!("requests that did not end in time are cut off");
     }
+}
+
+/// Lets hyper close the connection behind the answer once the shutdown has begun.
+async fn last_of_its_connection(
+    State(shutdown): State<CancellationToken>,
+    mut response: Response,
+) -> Response {
+    if shutdown.is_cancelled() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 async fn accept(
