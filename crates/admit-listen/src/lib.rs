@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::map_response_with_state;
 use axum::response::Response;
 use axum::{Extension, Router};
@@ -131,7 +131,8 @@ async fn last_of_its_connection(
     State(shutdown): State<CancellationToken>,
     mut response: Response,
 ) -> Response {
-    if shutdown.is_cancelled() {
+    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS; // Which needs the header for itself.
+    if shutdown.is_cancelled() && !switches {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
