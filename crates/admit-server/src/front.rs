@@ -8,13 +8,15 @@ use admit::{Clock, MonotonicClock};
 use admit_listen::Peer;
 use admit_store::AnyStore;
 use admit_tower::{
-    Admission, BudgetLayer, IdempotencyLayer, Idempotent, Limiter, Problem, Quota, Rejection, strict_json,
+    Admission, BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Limiter, Problem, Quota, Rejection,
+    strict_json,
 };
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
+use axum::routing::any;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -24,6 +26,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
 
+use crate::authorize::{self, AUTHORIZE};
 use crate::engine::{Charging, Facts, Malformed, tenant};
 use crate::gateway::Gateway;
 use crate::metrics::{Metrics, ShadowMetrics};
@@ -62,15 +65,35 @@ impl Front {
         Self { policy, keys, limiter, shadows, store, metrics }
     }
 
+    /// The decision service for other proxies: [`AUTHORIZE`] answers whether a request may run.
+    pub fn decide(self) -> Router {
+        let authorize = Router::new()
+            .fallback_service(self.budgets().layer(any(authorize::allow)))
+            .layer(from_fn_with_state(self.clone(), plan))
+            .layer(from_fn(authorize::original));
+        Router::new()
+            .nest(AUTHORIZE, authorize)
+            .fallback(async || {
+                let detail = "this is a decision service: ask /authorize";
+                let problem = Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found");
+                problem.into_response::<Body>()
+            })
+            .layer(from_fn_with_state(self, count))
+    }
+
+    fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {
+        BudgetLayer::new(self.limiter.clone(), |request: &Parts| {
+            request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
+        })
+    }
+
     /// The gateway, held to the policy's budgets.
     pub fn in_front_of(self, gateway: Gateway) -> Router {
-        let budgets = BudgetLayer::new(self.limiter.clone(), |request: &Parts| {
-            request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
-        });
         let once = IdempotencyLayer::new(self.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
-        let once = once.max_request_body(MAX_BODY_BYTES).budgets(budgets).observer(self.metrics.clone());
+        let once =
+            once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets()).observer(self.metrics.clone());
         let gateway = gateway.map_request(|request: Request<admit_tower::Body<Body>>| request.map(Body::new));
         Router::new()
             .fallback_service(once.layer(gateway))
@@ -188,7 +211,7 @@ impl Front {
         for budget in route.budgets.iter().map(|&index| &self.policy.budgets[index]) {
             match budget.mode {
                 Mode::Enforce => quotas.push(budget.quota(facts)?),
-                Mode::Shadow => shadows.push(budget.quota(facts)?),
+                Mode::Shadow => shadows.extend(budget.quota(facts)), // Which refuses nobody, whatever it lacks.
             }
         }
         let idempotent = route.idempotency.as_ref().map(|rule| Idempotent {

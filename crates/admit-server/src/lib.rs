@@ -1,6 +1,7 @@
 //! The `admit` program as a library: the policy file, and the fronts that decide by it.
 
 pub mod admin;
+pub mod authorize;
 pub mod cli;
 pub mod engine;
 mod front;

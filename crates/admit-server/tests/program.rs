@@ -164,7 +164,6 @@ async fn what_is_wrong_ends_it_with_the_place_and_without_passwords() {
     }
     for (arguments, code, expected) in [
         (&["check", "none.toml"][..], 1, "none.toml cannot be read"),
-        (&["serve"], 1, "there is no service to stand in front of"),
         (&["serve", "--upstream", "localhost:1"], 2, "\"localhost:1\" is no upstream's URL"),
         (&["serve", "--limit", "fast"], 2, "\"fast\" is not a rate"),
         (&["serve", "--limit", "1/s", "--by", "cookie:a"], 2, "\"cookie:a\" is no source that there is"),

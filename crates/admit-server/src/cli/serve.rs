@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::print;
+use crate::authorize::AUTHORIZE;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::policy::{KeyPart, Keys, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
@@ -26,7 +27,8 @@ use crate::{Front, admin};
 pub(super) struct Serve {
     /// The policy file. Without one, and without flags, the starter policy is in force.
     file: Option<PathBuf>,
-    /// The service to stand in front of, as in http://localhost:3000.
+    /// The service to stand in front of, as in http://localhost:3000. Without one this is a decision service, which other
+    /// proxies ask at /authorize.
     #[arg(long, value_name = "URL")]
     upstream: Option<Upstream>,
     /// A budget for every request: 100/hour, or "100/hour burst 20". May be given several times; all hold.
@@ -35,7 +37,7 @@ pub(super) struct Serve {
     /// Whose budget it is: ip, header:NAME, query:NAME or const:TEXT.
     #[arg(long, value_name = "SOURCE", requires = "limits", conflicts_with = "file")]
     by: Option<KeyPart>,
-    /// Where to listen, in place of what the policy says.
+    /// Where the gateway or the decision service listens, in place of what the policy says.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// Where to tell metrics and health, in place of what the policy says.
@@ -114,12 +116,9 @@ async fn listen(address: SocketAddr) -> miette::Result<TcpListener> {
 
 async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
     let rules = policy.rules().into_diagnostic()?;
-    let Some(upstream) = policy.server.upstream.clone() else {
-        bail!(
-            "there is no service to stand in front of: give --upstream, or write upstream = \"http://…\" into the policy"
-        );
-    };
-    let gateway = Gateway::new(&upstream, policy.server.trusted.clone()).into_diagnostic()?;
+    let gateway = policy.server.upstream.as_ref();
+    let gateway = gateway.map(|upstream| Gateway::new(upstream, policy.server.trusted.clone()));
+    let gateway = gateway.transpose().into_diagnostic()?;
     let store = AnyStore::open(policy.server.store.reveal(), rules).await.into_diagnostic();
     let store = store.wrap_err_with(|| format!("the store {} cannot be opened", policy.server.store))?;
     let listener = listen(policy.server.listen).await?;
@@ -136,12 +135,20 @@ async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
     }
     let maintenance = tokio::spawn(Maintenance::new(store.clone()).run(shutdown.clone().cancelled_owned()));
     let admin_address = admin_listener.local_addr().into_diagnostic()?;
-    tracing::info!(%address, admin = %admin_address, upstream = %upstream.0, store = %policy.server.store, "listening");
+    let serves = match &policy.server.upstream {
+        Some(upstream) => format!("a gateway to {}", upstream.0),
+        None => format!("decisions at http://{address}{AUTHORIZE}"),
+    };
+    tracing::info!(%address, admin = %admin_address, serves, store = %policy.server.store, "listening");
     let metrics = Metrics::default();
     let admin = admin::router(&policy, store.clone(), metrics.clone());
     let admin = tokio::spawn(admit_listen::serve(admin_listener, admin, Limits::default(), shutdown.clone()));
     let front = Front::new(Arc::new(policy), Arc::new(keys), store, metrics);
-    admit_listen::serve(listener, front.in_front_of(gateway), Limits::default(), shutdown).await;
+    let router = match gateway {
+        Some(gateway) => front.in_front_of(gateway),
+        None => front.decide(),
+    };
+    admit_listen::serve(listener, router, Limits::default(), shutdown).await;
     let _ = admin.await; // As below.
     let _ = maintenance.await; // If it panicked, it has said so.
     Ok(())
