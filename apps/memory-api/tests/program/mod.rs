@@ -148,6 +148,14 @@ impl Program {
         self.child.kill().await.unwrap();
     }
 
+    /// Asks it to stop, demands that it does so well, and returns what it logged since it listened.
+    pub async fn stop_with_log(self) -> String {
+        let mut log = self.log.clone();
+        self.stop().await;
+        let _ = log.wait_for(|_| false).await; // Until the last line was read.
+        log.borrow().clone()
+    }
+
     /// Asks it to stop, and demands that it does so well.
     pub async fn stop(mut self) {
         let pid = Pid::from_raw(self.child.id().unwrap() as i32).unwrap();

@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{ConnectError, PostgresConfig, tls};
+use super::{ConnectError, PostgresConfig, StatementError, tls};
 
 /// How long a statement that nobody waits for any more may go on. Most end within milliseconds, and a connection costs
 /// more to make than that.
@@ -26,13 +26,19 @@ const INVALID_TRANSACTION_STATE: &str = "25";
 /// share the connections.
 ///
 /// ```no_run
-/// use admit_store::postgres::{ConnectionError, Connections, PostgresConfig, tokio_postgres};
+/// use admit_store::postgres::{ConnectionError, Connections, PostgresConfig, StatementError, tokio_postgres};
 ///
 /// #[derive(Debug, thiserror::Error)]
 /// #[error(transparent)]
 /// enum Failure {
 ///     Connection(#[from] ConnectionError),
-///     Statement(#[from] tokio_postgres::Error),
+///     Statement(StatementError),
+/// }
+///
+/// impl From<tokio_postgres::Error> for Failure {
+///     fn from(error: tokio_postgres::Error) -> Self {
+///         Self::Statement(error.into())
+///     }
 /// }
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -159,6 +165,9 @@ pub(super) fn sql_state<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e SqlS
     let mut error = Some(error);
     while let Some(cause) = error {
         if let Some(statement) = cause.downcast_ref::<tokio_postgres::Error>() {
+            return statement.code();
+        }
+        if let Some(statement) = cause.downcast_ref::<StatementError>() {
             return statement.code();
         }
         error = cause.source();

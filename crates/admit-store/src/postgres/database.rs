@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use super::{ConnectError, ConnectionError, Connections, PostgresConfig};
+use super::{ConnectError, ConnectionError, Connections, PostgresConfig, StatementError};
 
 /// A parameter with its type: statements are sent unnamed and whole, so that a pooler may run each on any connection.
 pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -41,7 +41,7 @@ pub(super) enum CallError {
     #[error(transparent)]
     Connection(#[from] ConnectionError),
     #[error("a statement failed")]
-    Statement(#[from] tokio_postgres::Error),
+    Statement(#[source] StatementError),
     #[error("the answer is not as it should be: {0}")]
     Answer(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -59,6 +59,12 @@ impl CallError {
         self.code().is_some_and(|code| {
             [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
         })
+    }
+}
+
+impl From<tokio_postgres::Error> for CallError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Statement(error.into())
     }
 }
 
@@ -168,7 +174,7 @@ pub(super) fn moment(now: Now) -> Option<SystemTime> {
 
 /// A column of an answer.
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, CallError> {
-    row.try_get(column).map_err(CallError::Statement)
+    row.try_get(column).map_err(CallError::from)
 }
 
 /// A moment of an answer.

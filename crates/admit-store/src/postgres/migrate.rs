@@ -179,7 +179,7 @@ async fn standing(
     let looked = tokio::time::timeout(limit, look(client, database.schema(), scopes)).await;
     let looked = looked
         .map_err(|_| CallError::from(ConnectionError::TimedOut(limit)))
-        .and_then(|looked| looked.map_err(CallError::Statement));
+        .and_then(|looked| looked.map_err(CallError::from));
     let standing = looked
         .map_err(|source| unreachable(&schema(), source))?
         .map_err(|version| ConnectError::OldServer { version })?;

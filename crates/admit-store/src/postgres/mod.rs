@@ -34,6 +34,7 @@ mod migrate;
 mod records;
 mod scope_check;
 mod shape;
+mod statement_error;
 mod tls;
 
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub use deadpool_postgres::{BuildError, PoolError};
 pub use migrate::ConnectError;
 /// TLS by rustls, whose settings and errors [`PostgresConfig`] and [`ConnectError`] name.
 pub use rustls;
+pub use statement_error::StatementError;
 /// The client of PostgreSQL, whose types [`Connections`] and [`PostgresStore::complete_in`] name.
 pub use tokio_postgres;
 

@@ -133,7 +133,7 @@ impl PostgresStore {
         let params = columns.params(&key, &fence, &ttl, &now);
         let rows = transaction.query_typed(&self.records.complete, &params).await;
         let row = rows
-            .map_err(CallError::Statement)
+            .map_err(CallError::from)
             .and_then(|mut rows| rows.pop().ok_or_else(|| CallError::Answer("no row".into())));
         held(row)
     }

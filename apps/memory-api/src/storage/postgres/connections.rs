@@ -4,7 +4,7 @@
 //! whole, so that a pooler in transaction mode may stand in between.
 
 use admit::{IdempotencyError, Unavailable};
-use admit_store::postgres::{ConnectError, ConnectionError, PostgresConfig};
+use admit_store::postgres::{ConnectError, ConnectionError, PostgresConfig, StatementError};
 use futures::future::BoxFuture;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -34,7 +34,7 @@ pub(super) enum Failure {
     #[error(transparent)]
     Connection(#[from] ConnectionError),
     #[error("a statement failed")]
-    Statement(#[from] tokio_postgres::Error),
+    Statement(#[source] StatementError),
     #[error(
         "the schema memory is of version {0}, newer than the {1} that this service knows; upgrade the service"
     )]
@@ -47,6 +47,12 @@ pub(super) enum Failure {
     Record(#[from] IdempotencyError),
     #[error("a stored value is not one that this service wrote")]
     Stored(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Statement(error.into())
+    }
 }
 
 impl From<Failure> for Unavailable {

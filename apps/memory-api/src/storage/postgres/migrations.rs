@@ -47,7 +47,7 @@ async fn migrate(transaction: &Transaction<'_>) -> Result<(), Failure> {
     }
     transaction.batch_execute(SHAPE).await.map_err(|error| match error.code() {
         Some(code) if code.code().starts_with("42") => Failure::Damaged(error), // Something that is named is not there.
-        _ => Failure::Statement(error),
+        _ => error.into(),
     })
 }
 
