@@ -118,7 +118,6 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
     let Some((route, names)) = front.policy.routes.find(&parts.method, &path) else {
         return next.run(Request::from_parts(parts, body)).await; // The policy says nothing of it.
     };
-    let names = names.into_iter().map(|(name, value)| (name, value.to_owned())).collect::<Vec<_>>();
     let identity = front.identity(&parts.headers);
     if identity.is_none() && front.asks_for_identity(route) {
         return unknown();
@@ -134,7 +133,7 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
     let facts = Facts {
         method: &parts.method,
         path: &path,
-        names: names.iter().map(|(name, value)| (name.clone(), value.as_str())).collect(),
+        names,
         query: parts.uri.query(),
         headers: &parts.headers,
         client: front.client(&parts),
@@ -142,11 +141,10 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         body_bytes: announced.or_else(|| body.size_hint().exact()),
         json: json.as_ref(),
     };
-    let planned = match front.planned(route, &facts) {
+    let (planned, shadows) = match front.planned(route, &facts) {
         Ok(planned) => planned,
         Err(malformed) => return refuse(&malformed),
     };
-    let (planned, shadows) = planned;
     for shadow in shadows {
         // It is charged apart, and its refusals are told to observers alone.
         let (Admission::Admitted(_) | Admission::Rejected(_)) =

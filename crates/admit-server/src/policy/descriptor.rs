@@ -60,14 +60,12 @@ impl Descriptor {
     pub fn matches<'e>(
         &self,
         domain: &str,
-        entries: impl ExactSizeIterator<Item = (&'e str, &'e str)>,
+        mut entries: impl ExactSizeIterator<Item = (&'e str, &'e str)>,
     ) -> bool {
         let of_domain = self.domain.as_deref().is_none_or(|wanted| wanted == domain);
-        let mut count = 0;
-        let all = entries.len();
         of_domain
-            && all == self.entries.len()
-            && entries.inspect(|_| count += 1).all(|(key, value)| match self.entries.get(key) {
+            && entries.len() == self.entries.len()
+            && entries.all(|(key, value)| match self.entries.get(key) {
                 Some(EntryValue::Any) => true,
                 Some(EntryValue::Exactly(wanted)) => wanted == value,
                 None => false,
