@@ -6,11 +6,9 @@ use std::fmt;
 use admit::Key;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use toml::de::DeTable;
 
-use super::MAX_POLICY_BYTES;
 use super::problems::{PolicyErrors, Problems};
-use super::section::{Section, Value, Wrong, list, text};
+use super::section::{Section, Value, Wrong, document, list, text};
 
 /// A caller whose API key is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,21 +46,11 @@ impl Keys {
     /// # Errors
     /// [`PolicyErrors`] with everything that is wrong.
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyErrors> {
-        let problems = Problems::default();
-        if text.len() > MAX_POLICY_BYTES {
-            problems.add(0..0, format!("the file is larger than {MAX_POLICY_BYTES} bytes"), "");
-            return problems.none_or(file, "", None);
-        }
-        let (table, errors) = DeTable::parse_recoverable(text);
-        for error in &errors {
-            problems.add(error.span().unwrap_or(0..0), error.message(), "");
-        }
-        let keys = if errors.is_empty() {
-            let mut section = Section::new("a file of keys", table.get_ref(), table.span(), &problems);
+        document("a file of keys", file, text, |mut section, problems| {
             let mut keys = HashMap::new();
             section.member("keys", |value| {
                 for (digest, identity, place) in
-                    list(value, &problems, |value| key(value, &problems)).into_iter().flatten()
+                    list(value, problems, |value| key(value, problems)).into_iter().flatten()
                 {
                     if keys.insert(digest, identity).is_some() {
                         problems.add(place.span(), "this key stands twice", "a key has one tenant");
@@ -72,10 +60,7 @@ impl Keys {
             });
             section.finish();
             Some(Self(keys))
-        } else {
-            None
-        };
-        problems.none_or(file, text, keys)
+        })
     }
 
     /// Whose the presented key is. It is looked up by its hash, and the hash that is found compared in constant time.

@@ -36,8 +36,6 @@ mod server;
 mod sources;
 
 use admit::{Budget, Retention, Rules, Scopes};
-use toml::Spanned;
-use toml::de::DeTable;
 
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
 pub use descriptor::{Descriptor, EntryValue};
@@ -50,7 +48,7 @@ pub use server::{Server, StoreUrl, StoreUrlError, Upstream, UpstreamError};
 pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
 
 use problems::Problems;
-use section::{Section, list};
+use section::{Section, document, list};
 
 /// The largest policy file, in bytes.
 pub const MAX_POLICY_BYTES: usize = 1 << 20;
@@ -88,22 +86,7 @@ impl Policy {
     /// # Errors
     /// [`PolicyErrors`] with everything that is wrong.
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyErrors> {
-        let problems = Problems::default();
-        if text.len() > MAX_POLICY_BYTES {
-            problems.add(
-                0..0,
-                format!("the file is larger than {MAX_POLICY_BYTES} bytes"),
-                "split the policy",
-            );
-            return problems.none_or(file, "", None);
-        }
-        let (table, errors) = DeTable::parse_recoverable(text);
-        for error in &errors {
-            problems.add(error.span().unwrap_or(0..0), error.message(), "");
-        }
-        // What follows from a mistake in the syntax is noise.
-        let policy = if errors.is_empty() { Self::read(&table, &problems) } else { None };
-        problems.none_or(file, text, policy)
+        document("a policy", file, text, Self::read)
     }
 
     /// A policy of a few budgets that hold for every request, all kept by the same.
@@ -134,8 +117,7 @@ impl Policy {
         Ok(Self { server, budgets, routes, descriptors: Vec::new() })
     }
 
-    fn read(table: &Spanned<DeTable<'_>>, problems: &Problems) -> Option<Self> {
-        let mut section = Section::new("a policy", table.get_ref(), table.span(), problems);
+    fn read(mut section: Section<'_>, problems: &Problems) -> Option<Self> {
         let server = Server::read(&mut section, problems);
         let mut budgets = section
             .each("budgets", |name, span, value| BudgetRule::read(name, span, value, &server, problems));

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problems::{Problems, Span};
+use super::MAX_POLICY_BYTES;
+use super::problems::{PolicyErrors, Problems, Span};
 
 /// How alike a misspelt name must be to the one that is suggested, from 0 to 1.
 const ALIKE: f64 = 0.7;
@@ -34,6 +35,29 @@ impl Wrong {
     pub(super) fn note(self, problems: &Problems) {
         problems.add(self.span, self.message, self.help);
     }
+}
+
+/// Reads a whole file by its top table, which people call `name`, unless it is too large or no TOML.
+pub(super) fn document<T>(
+    name: &str,
+    file: &str,
+    text: &str,
+    read: impl for<'a> FnOnce(Section<'a>, &'a Problems) -> Option<T>,
+) -> Result<T, PolicyErrors> {
+    let problems = Problems::default();
+    if text.len() > MAX_POLICY_BYTES {
+        let message = format!("the file is larger than {MAX_POLICY_BYTES} bytes");
+        problems.add(0..0, message, "split it");
+        return problems.none_or(file, "", None);
+    }
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        problems.add(error.span().unwrap_or(0..0), error.message(), "");
+    }
+    // What follows from a mistake in the syntax is noise.
+    let whole = errors.is_empty().then(|| Section::new(name, table.get_ref(), table.span(), &problems));
+    let read = whole.and_then(|section| read(section, &problems));
+    problems.none_or(file, text, read)
 }
 
 /// A table that is being read. What it holds and nobody asked for is a problem at the end.
