@@ -24,7 +24,7 @@ enum Cli {
 enum Command {
     /// Run all tests of the workspace, with servers of their own, in parallel.
     ///
-    /// Finds PostgreSQL 14 or newer and PgBouncer, or installs them with apt-get or brew (as root, or with sudo where it
+    /// Finds PostgreSQL 14 or newer, PgBouncer and the proxies that the guide has configurations for, or installs them with apt-get or brew (as root, or with sudo where it
     /// asks for no password). Runs the doctests, then everything else with cargo-nextest, whose summary comes last.
     /// Without cargo-nextest, builds it once into target/tools; where that fails, uses cargo test.
     Test(Options),

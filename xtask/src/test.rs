@@ -10,6 +10,7 @@ use crate::tools::{NEXTEST, command};
 pub(crate) fn run(options: &Options) -> Result<()> {
     let may_install = !options.no_install;
     packages::servers(may_install)?;
+    packages::proxies(may_install)?;
     let runner_args: Vec<&str> = options.runner_args.iter().map(String::as_str).collect();
 
     if runner_args.is_empty() {

@@ -94,6 +94,9 @@ async fn a_proxy_that_knows_few_refusals_gets_one_of_those_and_the_true_status_b
     let headers = refused.headers();
     assert_eq!((refused.status().as_u16(), &headers["x-admit-status"]), (403, &"429".parse().unwrap()));
     assert_eq!(headers["retry-after"], "1800");
+    let problem = headers["x-admit-problem"].clone();
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(problem.as_bytes(), body, "a proxy that passes no body on may send this header as one");
 }
 
 #[tokio::test]
@@ -107,6 +110,12 @@ async fn what_is_no_request_is_told_and_what_the_policy_does_not_name_is_allowed
     let twice =
         Request::get("/authorize").header("x-forwarded-uri", "/a").header("x-forwarded-uri", "/v1/a/jobs");
     assert_eq!(ask(&service, twice, "203.0.113.9").await.status(), 400);
+    // nginx lets its client's X-Forwarded-Uri through, which was believed before the X-Original-URI that nginx sets.
+    let smuggled = Request::get("/authorize")
+        .header("x-original-method", "POST")
+        .header("x-original-uri", "/v1/a/jobs")
+        .header("x-forwarded-uri", "/free");
+    assert_eq!(ask(&service, smuggled, "203.0.113.9").await.status(), 400);
     let other = Request::get("/authorize")
         .header("x-forwarded-method", "GET")
         .header("x-forwarded-uri", "/v1/a/jobs");

@@ -9,12 +9,14 @@ use anyhow::Context;
 use tempfile::TempDir;
 
 /// Waits until the test process is gone, then kills what is left and removes the directory. The first process is told to
-/// quit at once (PostgreSQL takes its children with it); all are continued first, in case they were paused.
+/// quit at once (PostgreSQL takes its children with it), and to terminate, as not all know to quit; all are continued
+/// first, in case they were paused.
 const WATCHDOG: &str = r#"
 cat >/dev/null
 [ -f "$1/pids" ] && {
     for pid in $(cat "$1/pids"); do kill -CONT "$pid"; done
     kill -QUIT "$(head -n 1 "$1/pids")"
+    kill -TERM "$(head -n 1 "$1/pids")"
 }
 rm -rf "$1"
 "#;

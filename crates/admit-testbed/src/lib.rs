@@ -21,6 +21,7 @@ mod port;
 mod postgres;
 mod postgres_files;
 mod programs;
+mod proxy;
 
 pub use daemon::Daemon;
 pub use home::Home;
@@ -28,3 +29,4 @@ pub use pgbouncer::PgBouncer;
 pub use port::Port;
 pub use postgres::{Postgres, Shutdown};
 pub use programs::{PostgresPrograms, Programs};
+pub use proxy::{Proxy, ProxyServer};

@@ -94,7 +94,7 @@ fn versioned(dir: PathBuf) -> Option<(u32, PostgresPrograms)> {
     (major >= OLDEST_POSTGRES).then_some((major, programs))
 }
 
-fn path_dirs() -> Vec<PathBuf> {
+pub(crate) fn path_dirs() -> Vec<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
 }
 
