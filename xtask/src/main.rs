@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask test` and `cargo xtask ci`.
+//! The project's own commands: `cargo xtask test`, `cargo xtask ci` and `cargo xtask load`.
 //!
 //! Both install what they lack and say so, never wait at a prompt, and leave servers that already run alone.
 
 mod ci;
+mod load;
 mod packages;
 mod run;
 mod test;
@@ -33,6 +34,10 @@ enum Command {
     /// Without cargo-deny or typos, puts them once into target/tools. The database of security advisories counts where
     /// it can be fetched; where it cannot, that is said and the rest goes on.
     Ci(Options),
+    /// Put the release build of `admit` under load, case by case, and say where it had errors or its memory grew.
+    ///
+    /// Needs wrk and h2load (Debian: wrk, nghttp2-client).
+    Load(load::Options),
 }
 
 #[derive(Args)]
@@ -50,6 +55,7 @@ fn main() -> ExitCode {
     let done = match &command {
         Command::Test(options) => test::run(options),
         Command::Ci(options) => ci::run(options),
+        Command::Load(options) => load::run(options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -53,6 +53,11 @@ impl Daemon {
         Ok(daemon)
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends `signal` and waits until the server is gone.
     ///
     /// # Errors
