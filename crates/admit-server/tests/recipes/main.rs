@@ -19,7 +19,8 @@ struct Says {
 }
 
 async fn holds(page: &str, proxy: Proxy, main_file: &str, says: Says) {
-    let mut stand = Stand::new(page, proxy, main_file).await;
+    let policy = if main_file == "envoy-rls.yaml" { "admit-rls.toml" } else { "admit.toml" };
+    let mut stand = Stand::new(page, policy, proxy, main_file).await;
     for left in [2, 1, 0] {
         let allowed = stand.post("/v1/things?x=1", &[], "a body").await;
         assert_eq!((allowed.status, &*allowed.body), (200, "POST /v1/things?x=1 a body"), "{allowed:?}");
@@ -150,4 +151,10 @@ async fn envoy_asks_by_ext_authz() {
         Says { fields_on_allowed: true, tells_why_undecided: false, down: 503 },
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envoy_asks_the_rate_limit_service() {
+    let says = Says { fields_on_allowed: true, tells_why_undecided: false, down: 503 };
+    holds("envoy.md", Proxy::Envoy, "envoy-rls.yaml", says).await;
 }

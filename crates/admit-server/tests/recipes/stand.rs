@@ -40,7 +40,7 @@ pub(crate) struct Answer {
 }
 
 impl Stand {
-    pub(crate) async fn new(page: &str, proxy: Proxy, main_file: &str) -> Self {
+    pub(crate) async fn new(page: &str, policy: &str, proxy: Proxy, main_file: &str) -> Self {
         let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let service_port = service.local_addr().unwrap().port();
         tokio::spawn(async { axum::serve(service, Router::new().fallback(echo)).await });
@@ -51,12 +51,12 @@ impl Stand {
 
         let postgres = Postgres::fast().unwrap();
         let home = Home::new("serve").unwrap();
-        let policy = files.iter().find(|(name, _)| name == "admit.toml").unwrap();
+        let policy = files.iter().find(|(name, _)| name == policy).unwrap();
         std::fs::write(home.path().join(&policy.0), &policy.1).unwrap();
         let mut admit = Command::new(env!("CARGO_BIN_EXE_admit"));
         let [listen, admin] = [numbers[1], numbers[2]].map(|port| format!("127.0.0.1:{port}"));
         admit.current_dir(home.path()).env_clear();
-        admit.args(["serve", "admit.toml", "--listen", &listen, "--admin", &admin]);
+        admit.args(["serve", policy.0.as_str(), "--listen", &listen, "--admin", &admin]);
         admit.args(["--store", &postgres.url()]);
         let admit = Daemon::start(&home, admit, "\"listening\"").unwrap();
         let running = proxy.start(main_file, &files).unwrap();
