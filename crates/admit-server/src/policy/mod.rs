@@ -25,6 +25,7 @@
 //! ```
 
 mod budget;
+mod decisions;
 mod descriptor;
 mod idempotency;
 mod keys;
@@ -38,6 +39,7 @@ mod sources;
 use admit::{Budget, Retention, Rules, Scopes};
 
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
+pub use decisions::{DecisionTokens, Decisions, Prefix, PrefixError};
 pub use descriptor::{Descriptor, EntryValue};
 pub use idempotency::IdempotencyRule;
 pub use keys::{Identity, Keys};
@@ -128,6 +130,7 @@ impl Policy {
         let descriptors = section.member("descriptors", |value| {
             Ok(list(value, problems, |value| Descriptor::read(value, &budgets, problems)))
         });
+        server.decisions.check(&budgets, &section, problems);
         section.finish();
         let routes = Routes::new(routes.into_iter().flatten().flatten(), problems);
         Some(Self { server, budgets, routes, descriptors: descriptors.unwrap_or_default() })
@@ -136,9 +139,10 @@ impl Policy {
     /// What its store is built with.
     ///
     /// # Errors
-    /// [`admit::ScopesError`] if there is no budget, or more than a store takes.
+    /// [`admit::ScopesError`] if there is no budget and no scope, or more than a store takes.
     pub fn rules(&self) -> Result<Rules, admit::ScopesError> {
-        let scopes = Scopes::new(self.budgets.iter().map(|budget| budget.scope.clone()))?;
+        let budgets = self.budgets.iter().map(|budget| &budget.scope);
+        let scopes = Scopes::new(budgets.chain(&self.server.decisions.scopes).cloned())?;
         Ok(Rules { scopes, retention: self.server.retention })
     }
 }
