@@ -8,8 +8,7 @@ use admit::{Clock, MonotonicClock};
 use admit_listen::Peer;
 use admit_store::AnyStore;
 use admit_tower::{
-    Admission, BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Limiter, Problem, Quota, Rejection,
-    strict_json,
+    BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Problem, Quota, Rejection, strict_json,
 };
 use axum::Router;
 use axum::body::Body;
@@ -27,11 +26,11 @@ use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
 
 use crate::authorize::{self, AUTHORIZE};
-use crate::engine::{Charging, Facts, Malformed, tenant};
+use crate::engine::{Charges, Decider, Facts, Malformed, tenant};
 use crate::gateway::Gateway;
-use crate::metrics::{Metrics, ShadowMetrics};
+use crate::metrics::Metrics;
 use crate::path;
-use crate::policy::{BudgetRule, Identity, Keys, Mode, Policy, Route};
+use crate::policy::{BudgetRule, Identity, Keys, Policy, Route};
 
 /// The longest body that is read for a key or a cost, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -41,12 +40,8 @@ const BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
 /// What decides about requests. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Front {
-    policy: Arc<Policy>,
+    decider: Decider,
     keys: Arc<Keys>,
-    limiter: Limiter<AnyStore>,
-    /// For budgets in shadow mode, each of which is charged apart.
-    shadows: Limiter<AnyStore>,
-    store: AnyStore,
     metrics: Metrics,
 }
 
@@ -60,9 +55,7 @@ struct Planned {
 impl Front {
     /// Decides by this policy, on this store.
     pub fn new(policy: Arc<Policy>, keys: Arc<Keys>, store: AnyStore, metrics: Metrics) -> Self {
-        let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect).observer(metrics.clone());
-        let shadows = Limiter::new(store.clone()).observer(ShadowMetrics(metrics.clone()));
-        Self { policy, keys, limiter, shadows, store, metrics }
+        Self { decider: Decider::new(policy, store, metrics.clone()), keys, metrics }
     }
 
     /// The decision service for other proxies: [`AUTHORIZE`] answers whether a request may run.
@@ -82,14 +75,14 @@ impl Front {
     }
 
     fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {
-        BudgetLayer::new(self.limiter.clone(), |request: &Parts| {
+        BudgetLayer::new(self.decider.limiter.clone(), |request: &Parts| {
             request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
         })
     }
 
     /// The gateway, held to the policy's budgets.
     pub fn in_front_of(self, gateway: Gateway) -> Router {
-        let once = IdempotencyLayer::new(self.store.clone(), |request: &Parts| {
+        let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
         let once =
@@ -115,7 +108,7 @@ async fn count(State(front): State<Front>, request: Request, next: Next) -> Resp
 async fn plan(State(front): State<Front>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = path::normalised(parts.uri.path());
-    let Some((route, names)) = front.policy.routes.find(&parts.method, &path) else {
+    let Some((route, names)) = front.decider.policy.routes.find(&parts.method, &path) else {
         return next.run(Request::from_parts(parts, body)).await; // The policy says nothing of it.
     };
     let identity = front.identity(&parts.headers);
@@ -140,16 +133,13 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         identity,
         body_bytes: announced.or_else(|| body.size_hint().exact()),
         json: json.as_ref(),
+        entries: &[],
     };
     let (planned, shadows) = match front.planned(route, &facts) {
         Ok(planned) => planned,
         Err(malformed) => return refuse(&malformed),
     };
-    for shadow in shadows {
-        // It is charged apart, and its refusals are told to observers alone.
-        let (Admission::Admitted(_) | Admission::Rejected(_)) =
-            front.shadows.admit(&parts, vec![shadow]).await;
-    }
+    front.decider.charge_shadows(&parts, shadows).await;
     parts.extensions.insert(planned);
     next.run(Request::from_parts(parts, body)).await
 }
@@ -173,12 +163,17 @@ impl Front {
     fn client(&self, request: &Parts) -> IpAddr {
         let peer = request.extensions.get::<Peer>().map(|Peer(address)| address.ip());
         // Every listener of this program tells the peer.
-        self.policy.server.trusted.client(peer.unwrap_or(IpAddr::from([0, 0, 0, 0])), &request.headers)
+        self.decider
+            .policy
+            .server
+            .trusted
+            .client(peer.unwrap_or(IpAddr::from([0, 0, 0, 0])), &request.headers)
     }
 
     /// The caller, by the first of the headers that is there. A header that stands twice is no key.
     fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
-        let mut sent = self.policy.server.key_headers.iter().filter(|name| headers.contains_key(*name));
+        let mut sent =
+            self.decider.policy.server.key_headers.iter().filter(|name| headers.contains_key(*name));
         let name = sent.next()?;
         let mut values = headers.get_all(name).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
@@ -193,25 +188,20 @@ impl Front {
     }
 
     fn asks_for_identity(&self, route: &Route) -> bool {
-        route.budgets.iter().any(|&index| self.policy.budgets[index].by.asks_for_identity())
+        route.budgets.iter().any(|&index| self.decider.policy.budgets[index].by.asks_for_identity())
             || route.idempotency.as_ref().is_some_and(|rule| rule.by.asks_for_identity())
     }
 
     fn asks_for_body(&self, route: &Route) -> bool {
-        let by_budget = route.budgets.iter().map(|&index| &self.policy.budgets[index]);
+        let by_budget = route.budgets.iter().map(|&index| &self.decider.policy.budgets[index]);
         by_budget.clone().any(BudgetRule::asks_for_body)
             || route.idempotency.as_ref().is_some_and(|rule| rule.by.asks_for_body())
     }
 
     /// What the request is charged and how it is kept from running twice, and what shadows are charged.
     fn planned(&self, route: &Route, facts: &Facts<'_>) -> Result<(Planned, Vec<Quota>), Malformed> {
-        let (mut quotas, mut shadows) = (Vec::new(), Vec::new());
-        for budget in route.budgets.iter().map(|&index| &self.policy.budgets[index]) {
-            match budget.mode {
-                Mode::Enforce => quotas.push(budget.quota(facts)?),
-                Mode::Shadow => shadows.extend(budget.quota(facts)), // Which refuses nobody, whatever it lacks.
-            }
-        }
+        let budgets = route.budgets.iter().map(|&index| &self.decider.policy.budgets[index]);
+        let Charges { quotas, shadows } = Charges::of(budgets, facts)?;
         let idempotent = route.idempotency.as_ref().map(|rule| Idempotent {
             tenant: tenant(&rule.by, facts),
             route: Some(route.pattern.to_string()),
