@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use admit::{Clock, MonotonicClock};
 use admit_listen::Peer;
@@ -20,9 +19,7 @@ use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
-use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
 
 use crate::authorize::{self, AUTHORIZE};
@@ -31,11 +28,10 @@ use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::path;
 use crate::policy::{BudgetRule, Identity, Keys, Policy, Route};
+use crate::{api, bearer, body};
 
 /// The longest body that is read for a key or a cost, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
-/// How long such a body may take to arrive.
-const BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// What decides about requests. Clones share it.
 #[derive(Clone, Debug)]
@@ -58,20 +54,32 @@ impl Front {
         Self { decider: Decider::new(policy, store, metrics.clone()), keys, metrics }
     }
 
-    /// The decision service for other proxies: [`AUTHORIZE`] answers whether a request may run.
+    /// The decision service, for other proxies and for services in any language.
     pub fn decide(self) -> Router {
-        let authorize = Router::new()
-            .fallback_service(self.budgets().layer(any(authorize::allow)))
-            .layer(from_fn_with_state(self.clone(), plan))
-            .layer(from_fn(authorize::original));
-        Router::new()
-            .nest(AUTHORIZE, authorize)
+        let service = match self.prefix() {
+            Some(prefix) => Router::new().nest(&prefix, self.decisions()),
+            None => self.decisions(),
+        };
+        service
             .fallback(async || {
-                let detail = "this is a decision service: ask /authorize";
+                let detail = "this is a decision service: ask /authorize, or see /openapi.json";
                 let problem = Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found");
                 problem.into_response::<Body>()
             })
             .layer(from_fn_with_state(self, count))
+    }
+
+    fn prefix(&self) -> Option<String> {
+        self.decider.policy.server.decisions.prefix.as_ref().map(|prefix| prefix.as_str().to_owned())
+    }
+
+    /// All of it, at the root.
+    fn decisions(&self) -> Router {
+        let authorize = Router::new()
+            .fallback_service(self.budgets().layer(any(authorize::allow)))
+            .layer(from_fn_with_state(self.clone(), plan))
+            .layer(from_fn(authorize::original));
+        api::router(self.decider.clone(), self.metrics.clone()).nest(AUTHORIZE, authorize)
     }
 
     fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {
@@ -80,7 +88,7 @@ impl Front {
         })
     }
 
-    /// The gateway, held to the policy's budgets.
+    /// The gateway, held to the policy's budgets. It has all paths but those behind the policy's prefix for decisions.
     pub fn in_front_of(self, gateway: Gateway) -> Router {
         let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
@@ -88,10 +96,13 @@ impl Front {
         let once =
             once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets()).observer(self.metrics.clone());
         let gateway = gateway.map_request(|request: Request<admit_tower::Body<Body>>| request.map(Body::new));
-        Router::new()
-            .fallback_service(once.layer(gateway))
-            .layer(from_fn_with_state(self.clone(), plan))
-            .layer(from_fn_with_state(self, count))
+        let gateway =
+            Router::new().fallback_service(once.layer(gateway)).layer(from_fn_with_state(self.clone(), plan));
+        let front = match self.prefix() {
+            Some(prefix) => Router::new().nest(&prefix, self.decisions()).fallback_service(gateway),
+            None => gateway,
+        };
+        front.layer(from_fn_with_state(self, count))
     }
 }
 
@@ -178,10 +189,7 @@ impl Front {
         let mut values = headers.get_all(name).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
         let key = match *name == AUTHORIZATION {
-            true => {
-                let (scheme, key) = value.as_bytes().split_at_checked("Bearer ".len())?;
-                Some(key.trim_ascii()).filter(|_| scheme.eq_ignore_ascii_case(b"Bearer "))?
-            }
+            true => bearer::key(value)?,
             false => value.as_bytes(),
         };
         self.keys.identify(key)
@@ -216,17 +224,6 @@ impl Front {
 
 /// The body as JSON, nothing if it is something else, and the body again.
 async fn read(body: Body) -> Result<(Option<Value>, Body), Rejection> {
-    let too_large = || Rejection::BodyTooLarge { max: MAX_BODY_BYTES };
-    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
-        return Err(too_large());
-    }
-    match timeout(BODY_TIME_LIMIT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
-        Ok(Ok(whole)) => {
-            let bytes = whole.to_bytes();
-            Ok((strict_json::parse(&bytes).ok(), Body::from(bytes)))
-        }
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Rejection::BodyUnreadable),
-        Err(_) => Err(Rejection::BodyTooSlow),
-    }
+    let bytes = body::whole(body, MAX_BODY_BYTES).await?;
+    Ok((strict_json::parse(&bytes).ok(), Body::from(bytes)))
 }

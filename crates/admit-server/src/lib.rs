@@ -1,7 +1,10 @@
 //! The `admit` program as a library: the policy file, and the fronts that decide by it.
 
 pub mod admin;
+pub mod api;
 pub mod authorize;
+mod bearer;
+mod body;
 pub mod cli;
 pub mod engine;
 mod front;

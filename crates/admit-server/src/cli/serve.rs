@@ -114,6 +114,15 @@ async fn listen(address: SocketAddr) -> miette::Result<TcpListener> {
     listener.wrap_err_with(|| format!("{address} cannot be listened on"))
 }
 
+/// Decisions are there for everybody who reaches them, unless the policy names tokens.
+fn warn_if_open(policy: &Policy, address: SocketAddr) {
+    let decisions = &policy.server.decisions;
+    let are_served = policy.server.upstream.is_none() || decisions.prefix.is_some();
+    if are_served && decisions.tokens.is_open() && !address.ip().is_loopback() {
+        tracing::warn!(%address, "everybody who reaches this address may spend budgets; set decision_tokens");
+    }
+}
+
 async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
     let rules = policy.rules().into_diagnostic()?;
     let gateway = policy.server.upstream.as_ref();
@@ -140,6 +149,7 @@ async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
         None => format!("decisions at http://{address}{AUTHORIZE}"),
     };
     tracing::info!(%address, admin = %admin_address, serves, store = %policy.server.store, "listening");
+    warn_if_open(&policy, address);
     let metrics = Metrics::default();
     let admin = admin::router(&policy, store.clone(), metrics.clone());
     let admin = tokio::spawn(admit_listen::serve(admin_listener, admin, Limits::default(), shutdown.clone()));

@@ -136,6 +136,11 @@ impl Policy {
         Some(Self { server, budgets, routes, descriptors: descriptors.unwrap_or_default() })
     }
 
+    /// What to write in place of the name of a budget that there is not.
+    pub fn budget_like(&self, name: &str) -> String {
+        section::suggestion(name, self.budgets.iter().map(|budget| budget.scope.as_str()))
+    }
+
     /// What its store is built with.
     ///
     /// # Errors
