@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use admit::{Budget, BudgetStore, Burst, Charge, Cost, Key, MAX_CHARGES, Rate};
+use admit::{Budget, BudgetError, BudgetStore, Burst, Charge, Cost, Key, MAX_CHARGES, Rate};
 use admit_tower::Quota;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
@@ -58,8 +58,8 @@ impl<'de> Deserialize<'de> for CostForm {
 /// Tokens a second, or a whole budget as text.
 #[derive(Debug)]
 enum RateForm {
-    PerSecond(Rate),
-    Budget(Budget),
+    PerSecond(f64),
+    Text(String),
 }
 
 impl<'de> Deserialize<'de> for RateForm {
@@ -78,7 +78,7 @@ impl Visitor<'_> for RateVisitor {
     }
 
     fn visit_f64<E: Error>(self, tokens: f64) -> Result<RateForm, E> {
-        Rate::per_second(tokens).map(RateForm::PerSecond).map_err(E::custom)
+        Ok(RateForm::PerSecond(tokens))
     }
 
     fn visit_i64<E: Error>(self, tokens: i64) -> Result<RateForm, E> {
@@ -90,25 +90,28 @@ impl Visitor<'_> for RateVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<RateForm, E> {
-        text.parse().map(RateForm::Budget).map_err(E::custom)
+        Ok(RateForm::Text(text.to_owned()))
     }
 }
 
 impl CarriedForm {
     fn budget(&self, pointer: &str) -> Result<Budget, Unfit> {
+        let unfit = |member: &str, detail: String| Unfit::meaning(format!("{pointer}/{member}"), detail);
         match (&self.rate, self.burst) {
-            (RateForm::Budget(budget), None) => Ok(*budget),
-            (RateForm::Budget(_), Some(_)) => {
-                let detail = "the rate is a text and has the burst too: write \"100/hour burst 20\" there";
-                Err(Unfit::new(format!("{pointer}/burst"), detail))
+            (RateForm::Text(text), None) => {
+                text.parse().map_err(|error: BudgetError| unfit("rate", error.to_string()))
             }
-            (RateForm::PerSecond(rate), Some(burst)) => match Burst::new(burst) {
-                Ok(burst) => Ok(Budget::new(*rate, burst)),
-                Err(error) => Err(Unfit::new(format!("{pointer}/burst"), error.to_string())),
-            },
+            (RateForm::Text(_), Some(_)) => {
+                let detail = "the rate is a text, and has the burst too: write \"100/hour burst 20\" there";
+                Err(unfit("burst", detail.to_owned()))
+            }
+            (RateForm::PerSecond(tokens), Some(burst)) => {
+                let rate = Rate::per_second(*tokens).map_err(|error| unfit("rate", error.to_string()))?;
+                let burst = Burst::new(burst).map_err(|error| unfit("burst", error.to_string()))?;
+                Ok(Budget::new(rate, burst))
+            }
             (RateForm::PerSecond(_), None) => {
-                let detail = "a rate in tokens a second needs a burst in tokens beside it";
-                Err(Unfit::new(pointer, detail))
+                Err(unfit("rate", "a rate in tokens a second needs a burst in tokens beside it".to_owned()))
             }
         }
     }
@@ -132,27 +135,27 @@ impl Api {
                     call.as_object().and_then(|call| call.keys().find(|name| *name != "charges"))
                 {
                     let detail = "beside charges there is nothing: write it into one of them";
-                    return Err(Unfit::new(
+                    return Err(Unfit::meaning(
                         format!("/{}", other.replace('~', "~0").replace('/', "~1")),
                         detail,
                     ));
                 }
                 if list.is_empty() || list.len() > MAX_CHARGES {
                     let detail = format!("{} charges; a call has 1 to {MAX_CHARGES}", list.len());
-                    return Err(Unfit::new("/charges", detail));
+                    return Err(Unfit::form("/charges", detail));
                 }
                 let each = list.iter().enumerate();
                 each.map(|(i, charge)| one(policy, charge, format!("/charges/{i}")))
                     .collect::<Result<_, _>>()?
             }
-            Some(_) => return Err(Unfit::new("/charges", "this is no list of charges")),
+            Some(_) => return Err(Unfit::form("/charges", "this is no list of charges")),
         };
         let rules = self.decider.store.rules();
         for (pointer, _, quota) in &charges {
-            rules.check(&quota.charge).map_err(|error| Unfit::new(pointer.clone(), error.to_string()))?;
+            rules.check(&quota.charge).map_err(|error| Unfit::meaning(pointer.clone(), error.to_string()))?;
         }
         let all: Vec<Charge> = charges.iter().map(|(_, _, quota)| quota.charge.clone()).collect();
-        rules.prepare_refund(&all).map_err(|error| Unfit::new("/charges", error.to_string()))?;
+        rules.prepare_refund(&all).map_err(|error| Unfit::meaning("/charges", error.to_string()))?;
         Ok(Called { charges })
     }
 }
@@ -164,9 +167,9 @@ fn one(policy: &Policy, charge: &Value, pointer: String) -> Result<(String, Mode
         (false, true) => (Mode::Enforce, carried(policy, &typed(charge, &pointer)?, &pointer)?),
         (false, false) if charge.is_object() => {
             let detail = "this names neither a budget of the policy nor a scope with its rate";
-            return Err(Unfit::new(pointer, detail));
+            return Err(Unfit::meaning(pointer, detail));
         }
-        (false, false) => return Err(Unfit::new(pointer, "this is no object")),
+        (false, false) => return Err(Unfit::form(pointer, "this is no object")),
     };
     Ok((pointer, mode, quota))
 }
@@ -175,7 +178,10 @@ fn named(policy: &Policy, form: &NamedForm, pointer: &str) -> Result<(Mode, Quot
     let Text(name) = &form.budget;
     let Some(rule) = policy.budgets.iter().find(|rule| rule.scope.as_str() == name) else {
         let fix = policy.budget_like(name);
-        return Err(Unfit::new(format!("{pointer}/budget"), format!("there is no budget {name:?}; {fix}")));
+        return Err(Unfit::meaning(
+            format!("{pointer}/budget"),
+            format!("there is no budget {name:?}; {fix}"),
+        ));
     };
     let named = Named {
         key: form.key.as_ref().map_or(&[], |Texts(parts)| parts),
@@ -185,7 +191,7 @@ fn named(policy: &Policy, form: &NamedForm, pointer: &str) -> Result<(Mode, Quot
     };
     let quota = named.quota(rule).map_err(|error| {
         let member = if error == NamedError::Cost { "cost" } else { "key" };
-        Unfit::new(format!("{pointer}/{member}"), error.to_string())
+        Unfit::meaning(format!("{pointer}/{member}"), error.to_string())
     })?;
     Ok((rule.mode, quota))
 }
@@ -200,11 +206,11 @@ fn carried(policy: &Policy, form: &CarriedForm, pointer: &str) -> Result<Quota, 
             false => decisions.suggestion(name),
         };
         let detail = format!("no scope {name:?} is left to callers; {fix}");
-        return Err(Unfit::new(format!("{pointer}/scope"), detail));
+        return Err(Unfit::meaning(format!("{pointer}/scope"), detail));
     };
     let Texts(parts) = &form.key;
     let [key] = parts.as_slice() else {
-        return Err(Unfit::new(format!("{pointer}/key"), "the key of a scope is one text"));
+        return Err(Unfit::meaning(format!("{pointer}/key"), "the key of a scope is one text"));
     };
     let budget = form.budget(pointer)?;
     let quota = Quota::new(scope.clone(), Key::of(key), budget, format!("{budget} of {scope}"));

@@ -9,7 +9,8 @@ use admit_tower::{CorrelationId, Event, Keyed, Observer, Rejection, record_of};
 use axum::Json;
 use axum::extract::{Request, State};
 use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -21,8 +22,8 @@ use super::Api;
 use super::charges::MAX_NAME_CHARS;
 use super::problems::{Refusal, Unfit};
 use super::reading::{read, typed};
-use super::text::{Seconds, Text, present};
-use super::ticket::TicketText;
+use super::text::{Text, Whole, present};
+use super::ticket::{SentTicket, TicketText};
 
 /// The longest call but for a completion, in bytes.
 const MAX_CALL_BYTES: usize = 64 << 10;
@@ -38,6 +39,9 @@ pub(super) const MAX_FINGERPRINT_CHARS: usize = 1_024;
 pub(super) const MAX_LEASE_SECONDS: u32 = 3_600;
 /// The longest time to live, in seconds: 30 days.
 pub(super) const MAX_TTL_SECONDS: u32 = 30 * 86_400;
+/// Takes a last character with more bits than the body has.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 /// How long the store may take for one operation before it counts as unavailable.
 const STORE_TIME_LIMIT: Duration = Duration::from_secs(5);
 
@@ -60,11 +64,11 @@ pub(crate) struct ClaimForm {
     /// How long a run may go without renewing. 60 by default.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = u32, required = false, minimum = 1, maximum = 3600)]
-    lease_seconds: Option<Seconds<MAX_LEASE_SECONDS>>,
+    lease_seconds: Option<Whole<1, MAX_LEASE_SECONDS>>,
     /// How long a completed record is replayed. 86,400 by default.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = u32, required = false, minimum = 1, maximum = 2592000)]
-    ttl_seconds: Option<Seconds<MAX_TTL_SECONDS>>,
+    ttl_seconds: Option<Whole<1, MAX_TTL_SECONDS>>,
     /// What becomes of a key whose run has let its lease lapse. `run_again` by default.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = OnLapseDoc, required = false)]
@@ -100,8 +104,8 @@ impl<'de> Deserialize<'de> for OnLapseWord {
 #[serde(deny_unknown_fields)]
 pub(crate) struct TicketForm {
     /// As a claim or a renewal gave it.
-    #[schema(value_type = String)]
-    ticket: TicketText,
+    #[schema(value_type = String, pattern = "^[A-Za-z0-9_-]{88}$")]
+    ticket: SentTicket,
 }
 
 /// What a run answered.
@@ -109,11 +113,11 @@ pub(crate) struct TicketForm {
 #[serde(deny_unknown_fields)]
 pub(crate) struct CompleteForm {
     /// As a claim or a renewal gave it.
-    #[schema(value_type = String)]
-    ticket: TicketText,
+    #[schema(value_type = String, pattern = "^[A-Za-z0-9_-]{88}$")]
+    ticket: SentTicket,
     /// Its HTTP status.
-    #[schema(minimum = 200, maximum = 599)]
-    status: u16,
+    #[schema(value_type = u16, minimum = 200, maximum = 599)]
+    status: Whole<200, 599>,
     /// Its headers. Those are kept that describe the result: Content-Type, Content-Encoding, Content-Language,
     /// Content-Location, Location, ETag, Last-Modified and Link.
     #[serde(default)]
@@ -196,8 +200,8 @@ pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Js
     let default = Terms::default();
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let terms = Terms {
-        lease: form.lease_seconds.map_or(default.lease, |Seconds(lease)| seconds(lease)),
-        ttl: form.ttl_seconds.map_or(default.ttl, |Seconds(ttl)| seconds(ttl)),
+        lease: form.lease_seconds.map_or(default.lease, |Whole(lease)| seconds(lease)),
+        ttl: form.ttl_seconds.map_or(default.ttl, |Whole(ttl)| seconds(ttl)),
         on_lapse: form.on_lapse.map_or(default.on_lapse, |OnLapseWord(word)| word),
     };
     // Without a method, so that it never is the record of a route.
@@ -233,7 +237,7 @@ pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Js
 /// Extends the lease of a run.
 pub(super) async fn renew(State(api): State<Api>, request: Request) -> Result<Json<Renewed>, Refusal> {
     let (parts, call) = read(request, MAX_CALL_BYTES).await?;
-    let TicketForm { ticket: TicketText { ticket, terms } } = typed(&call, "")?;
+    let TicketText { ticket, terms } = typed::<TicketForm>(&call, "")?.ticket.known()?;
     let renewed = api.used(&parts, api.decider.store.renew(&ticket, &terms, Now::Store)).await?;
     let lease_seconds = terms.lease.as_secs();
     Ok(Json(Renewed { ticket: TicketText { ticket: renewed, terms }.to_string(), lease_seconds }))
@@ -244,7 +248,7 @@ pub(super) async fn complete(State(api): State<Api>, request: Request) -> Result
     let (parts, call) = read(request, MAX_COMPLETION_BYTES).await?;
     let form: CompleteForm = typed(&call, "")?;
     let (head, body) = response(&form)?;
-    let TicketText { ticket, terms } = form.ticket;
+    let TicketText { ticket, terms } = form.ticket.known()?;
     let store = &api.decider.store;
     let Some(outcome) = record_of(&head, &body, MAX_RECORDED_BYTES) else {
         api.used(&parts, store.release(&ticket, Now::Store)).await?;
@@ -263,7 +267,7 @@ pub(super) async fn complete(State(api): State<Api>, request: Request) -> Result
 /// Frees the key, as if it had never been claimed.
 pub(super) async fn release(State(api): State<Api>, request: Request) -> Result<StatusCode, Refusal> {
     let (parts, call) = read(request, MAX_CALL_BYTES).await?;
-    let TicketForm { ticket: TicketText { ticket, .. } } = typed(&call, "")?;
+    let TicketText { ticket, .. } = typed::<TicketForm>(&call, "")?.ticket.known()?;
     api.used(&parts, api.decider.store.release(&ticket, Now::Store)).await?;
     api.tell(Keyed::Released);
     Ok(StatusCode::NO_CONTENT)
@@ -298,26 +302,25 @@ impl Api {
 
 /// The response that a completion tells.
 fn response(form: &CompleteForm) -> Result<(http::response::Parts, Bytes), Unfit> {
-    let status =
-        StatusCode::from_u16(form.status).ok().filter(|status| (200..600).contains(&status.as_u16()));
-    let status = status.ok_or_else(|| Unfit::new("/status", "this is no status from 200 to 599"))?;
+    let status = u16::try_from(form.status.0).ok().and_then(|status| StatusCode::from_u16(status).ok());
+    let status = status.ok_or_else(|| Unfit::form("/status", "this is no status"))?;
     if form.headers.len() > MAX_HEADERS {
-        return Err(Unfit::new("/headers", format!("there are more than {MAX_HEADERS}")));
+        return Err(Unfit::form("/headers", format!("there are more than {MAX_HEADERS}")));
     }
     let (mut head, ()) = http::Response::new(()).into_parts();
     head.status = status;
     for (name, value) in &form.headers {
         let at = || format!("/headers/{}", name.replace('~', "~0").replace('/', "~1"));
-        let name: HeaderName = name.parse().map_err(|_| Unfit::new(at(), "this cannot name a header"))?;
+        let name: HeaderName = name.parse().map_err(|_| Unfit::form(at(), "this cannot name a header"))?;
         let value = HeaderValue::from_str(value);
-        head.headers.append(name, value.map_err(|_| Unfit::new(at(), "this cannot be in a header"))?);
+        head.headers.append(name, value.map_err(|_| Unfit::form(at(), "this cannot be in a header"))?);
     }
     let body = match (&form.body, &form.body_base64) {
-        (Some(_), Some(_)) => return Err(Unfit::new("/body_base64", "the body is there already, as text")),
+        (Some(_), Some(_)) => return Err(Unfit::form("/body_base64", "the body is there already, as text")),
         (Some(text), None) => text.clone().into_bytes(),
         (None, Some(encoded)) => {
-            let decoded = BASE64_STANDARD.decode(encoded);
-            decoded.map_err(|error| Unfit::new("/body_base64", format!("this is not base64: {error}")))?
+            let decoded = BASE64.decode(encoded);
+            decoded.map_err(|error| Unfit::form("/body_base64", format!("this is not base64: {error}")))?
         }
         (None, None) => Vec::new(),
     };
@@ -333,7 +336,7 @@ impl From<Stored> for Replay {
         }
         let (body, body_base64) = match String::from_utf8(stored.body) {
             Ok(text) => (Some(text), None),
-            Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
+            Err(error) => (None, Some(BASE64.encode(error.as_bytes()))),
         };
         Self { status: stored.status, headers, body, body_base64 }
     }

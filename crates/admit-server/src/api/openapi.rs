@@ -6,11 +6,16 @@ use utoipa::OpenApi;
 
 use super::charges::MAX_NAME_CHARS;
 use super::idempotency::{
-    ClaimForm, Claimed, CompleteForm, Completed, OnLapseDoc, Renewed, Replay, TicketForm,
+    ClaimForm, Claimed, CompleteForm, Completed, MAX_HEADERS, OnLapseDoc, Renewed, Replay, TicketForm,
 };
 use super::take::{Peeked, PeekedCharge, Taken, TakenCharge};
 use super::text::{MAX_PART_CHARS, MAX_PARTS};
 use crate::policy::{BudgetRule, CostSource, KeyPart, Policy};
+
+/// A name of a header or a method (RFC 9110, section 5.6.2).
+const TOKEN: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
+/// What a request line may have as its target.
+const TARGET: &str = r#"^/[!"$-;=@-_a-z{|}~]*(\?[!$-;=?-~]*)?$"#;
 
 /// The schemas that types have.
 #[derive(OpenApi)]
@@ -38,6 +43,9 @@ pub fn document(policy: &Policy) -> Value {
     let mut document = serde_json::to_value(Typed::openapi()).unwrap_or_default(); // It always serialises.
     let schemas = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut);
     if let Some(schemas) = schemas {
+        if let Some(form) = schemas.get_mut("CompleteForm") {
+            complete_in_detail(form);
+        }
         schemas.insert("Problem".into(), problem());
         schemas.insert("Charge".into(), charge(policy));
         schemas.insert("Call".into(), call());
@@ -54,6 +62,17 @@ pub fn document(policy: &Policy) -> Value {
         document["security"] = json!([{"decision_token": []}]);
     }
     document
+}
+
+/// What the types do not say.
+fn complete_in_detail(form: &mut Value) {
+    form["not"] = json!({"required": ["body", "body_base64"]});
+    form["properties"]["body_base64"]["pattern"] =
+        "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$".into();
+    let headers = &mut form["properties"]["headers"];
+    headers["maxProperties"] = MAX_HEADERS.into();
+    headers["propertyNames"] = json!({"pattern": TOKEN});
+    headers["additionalProperties"]["pattern"] = "^[\t\\x20-\\x7e]*$".into();
 }
 
 fn problem() -> Value {
@@ -169,12 +188,9 @@ fn carried(scopes: &[&str]) -> [Value; 2] {
             "properties": properties,
         })
     };
-    let rate = json!({"type": "number", "exclusiveMinimum": 0, "description": "Tokens a second."});
-    let burst = json!({"type": "number", "exclusiveMinimum": 0, "description": "Tokens."});
-    let words = json!({
-        "type": "string", "examples": ["100/hour burst 20"],
-        "pattern": "^[1-9][0-9]{0,5}/(second|minute|hour)( burst [1-9][0-9]{0,2})?$",
-    });
+    let number = |what| json!({"type": "number", "exclusiveMinimum": 0, "description": what});
+    let (rate, burst) = (number("Tokens a second."), number("Tokens."));
+    let words = json!({"type": "string", "examples": ["100/hour burst 20"]});
     [
         kind("rate and burst", &["scope", "key", "rate", "burst"], rate, Some(burst)),
         kind("rate in words", &["scope", "key", "rate"], words, None),
@@ -215,7 +231,7 @@ const UNAVAILABLE: Answer = Answer {
 
 /// What any call may be answered.
 const ALWAYS: [Answer; 7] = [
-    refusal(400, "The call is wrong; the pointer says where."),
+    refusal(400, "The call has not the form described here; the pointer says where."),
     UNAUTHORIZED,
     refusal(408, "The body did not arrive in time."),
     refusal(413, "The body is too long."),
@@ -256,12 +272,14 @@ fn paths() -> Value {
     let lost = || refusal(409, "The ticket no longer holds its key.");
     let claimed = answer(200, "Run, or answer as the run before did.", Some("Claimed"));
     let mismatch = refusal(422, "The key was used with another payload.");
+    let unfit =
+        || refusal(422, "The call has the form, and means nothing by this policy; the pointer says where.");
     let mut paths = json!({
-        "/v1/take": post("take", "Debit all charges, or none.", "Call", &[taken, REFUSED]),
+        "/v1/take": post("take", "Debit all charges, or none.", "Call", &[taken, unfit(), REFUSED]),
         "/v1/peek": post("peek", "Tell what a take would come to.", "Call",
-            &[answer(200, "What it would come to. Nothing was written.", Some("Peeked"))]),
+            &[answer(200, "What it would come to. Nothing was written.", Some("Peeked")), unfit()]),
         "/v1/refund": post("refund", "Give back what a granted take debited.", "Call",
-            &[answer(204, "It was given back.", None)]),
+            &[answer(204, "It was given back.", None), unfit()]),
         "/v1/idempotency/claim": post("claim", "Claim a key for one run.", "ClaimForm",
             &[claimed, IN_FLIGHT, mismatch]),
         "/v1/idempotency/renew": post("renew", "Extend the lease of a run.", "TicketForm",
@@ -281,7 +299,10 @@ fn paths() -> Value {
 
 /// Asked with whatever method, as some proxies ask with that of the request.
 fn authorize() -> Value {
-    let header = |name: &str, description: &str| json!({"name": name, "in": "header", "description": description, "schema": {"type": "string"}});
+    let header = |name: &str, pattern: &str, description: &str| {
+        let schema = json!({"type": "string", "minLength": 1, "pattern": pattern});
+        json!({"name": name, "in": "header", "description": description, "schema": schema})
+    };
     let refuse_with = json!({
         "name": "refuse_with", "in": "query", "schema": {"enum": ["401", "403"]},
         "description": "The status of every refusal; X-Admit-Status then has the true one.",
@@ -307,10 +328,8 @@ fn authorize() -> Value {
             "security": [],
             "parameters": [
                 refuse_with,
-                header("X-Forwarded-Method", "The method of the request that is asked about."),
-                header("X-Forwarded-Uri", "Its path and query."),
-                header("X-Original-Method", "As X-Forwarded-Method."),
-                header("X-Original-Uri", "As X-Forwarded-Uri."),
+                header("X-Forwarded-Method", TOKEN, "The method of the request that is asked about, or in X-Original-Method."),
+                header("X-Forwarded-Uri", TARGET, "Its path and query, or in X-Original-Uri."),
             ],
             "responses": responses,
         })

@@ -10,6 +10,8 @@ use super::Api;
 /// A call that is wrong in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unfit {
+    /// 400 if the call has not the form that it should have; 422 if it has, and means nothing by this policy.
+    status: StatusCode,
     /// Where, as a JSON pointer (RFC 6901). The empty one is the whole body.
     pub(super) pointer: String,
     /// What is wrong, and what would be right.
@@ -17,15 +19,22 @@ pub(super) struct Unfit {
 }
 
 impl Unfit {
-    pub(super) fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), detail: detail.into() }
+    /// It has not the form.
+    pub(super) fn form(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, pointer: pointer.into(), detail: detail.into() }
+    }
+
+    /// It has the form, and means nothing.
+    pub(super) fn meaning(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { status: StatusCode::UNPROCESSABLE_ENTITY, ..Self::form(pointer, detail) }
     }
 
     fn problem(self) -> Problem {
         let place = if self.pointer.is_empty() { "the body" } else { &self.pointer };
-        Problem::new(StatusCode::BAD_REQUEST)
+        let error = if self.status == StatusCode::BAD_REQUEST { "bad_request" } else { "unprocessable" };
+        Problem::new(self.status)
             .detail(format!("{place}: {}", self.detail))
-            .with("error", "bad_request")
+            .with("error", error)
             .with("pointer", self.pointer)
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn read(request: Request, max: usize) -> Result<(Parts, Value),
     let bytes = body::whole(body, max).await?;
     match strict_json::parse(&bytes) {
         Ok(value) => Ok((parts, value)),
-        Err(error) => Err(Unfit::new("", format!("this is not valid JSON: {error}")).into()),
+        Err(error) => Err(Unfit::form("", format!("this is not valid JSON: {error}")).into()),
     }
 }
 
@@ -37,7 +37,7 @@ pub(super) fn typed<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result
         Ok(Object(typed)) => Ok(typed),
         Err(error) => {
             let pointer = format!("{pointer}{}", json_pointer(error.path()));
-            Err(Unfit::new(pointer, error.into_inner().to_string()))
+            Err(Unfit::form(pointer, error.into_inner().to_string()))
         }
     }
 }

@@ -8,9 +8,9 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text<const MAX: usize>(pub(super) String);
 
-/// Whole seconds from 1 to `MAX`.
+/// A whole number from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seconds<const MAX: u32>(pub(super) u32);
+pub(crate) struct Whole<const MIN: u32, const MAX: u32>(pub(super) u32);
 
 /// A text, or a list of up to `MAX_PARTS` texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,13 +41,13 @@ impl<'de, const MAX: usize> Deserialize<'de> for Text<MAX> {
     }
 }
 
-impl<'de, const MAX: u32> Deserialize<'de> for Seconds<MAX> {
+impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Whole<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = f64::deserialize(deserializer)?; // JSON has one kind of number: 60.0 is 60.
-        if number.fract() == 0.0 && (1.0..=f64::from(MAX)).contains(&number) {
+        if number.fract() == 0.0 && (f64::from(MIN)..=f64::from(MAX)).contains(&number) {
             return Ok(Self(number as u32));
         }
-        Err(D::Error::custom(format_args!("{number} is not a whole number of seconds from 1 to {MAX}")))
+        Err(D::Error::custom(format_args!("{number} is not a whole number from {MIN} to {MAX}")))
     }
 }
 

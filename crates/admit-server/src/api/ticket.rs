@@ -9,6 +9,9 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::de::{Deserialize, Deserializer, Error};
 
+use super::idempotency::{MAX_LEASE_SECONDS, MAX_TTL_SECONDS};
+use super::problems::Refusal;
+
 /// A ticket and the terms of its claim, in one opaque text.
 ///
 /// The record's key in it is the SHA-256 of what was claimed and its fence a number of the store's, so that a text that was
@@ -44,7 +47,10 @@ impl TicketText {
         };
         let micros = |bytes: &[u8; 8]| Duration::from_micros(u64::from_be_bytes(*bytes));
         let terms = Terms { lease: micros(lease), ttl: micros(ttl), on_lapse };
-        (*version == VERSION).then_some(Self { ticket, terms })
+        // No claim gives more, and no store has to count with what nobody gave.
+        let fits = terms.lease.as_secs() <= MAX_LEASE_SECONDS.into()
+            && terms.ttl.as_secs() <= MAX_TTL_SECONDS.into();
+        (*version == VERSION && fits).then_some(Self { ticket, terms })
     }
 }
 
@@ -67,12 +73,27 @@ impl fmt::Display for TicketText {
     }
 }
 
-impl<'de> Deserialize<'de> for TicketText {
+/// A text of a ticket's length, as a caller sent it.
+#[derive(Clone, Debug)]
+pub(crate) struct SentTicket(Option<TicketText>);
+
+impl SentTicket {
+    /// The ticket.
+    ///
+    /// # Errors
+    /// [`Refusal::TicketLost`] if no claim gave this text: it has no say, as one that is too old.
+    pub(super) fn known(self) -> Result<TicketText, Refusal> {
+        self.0.ok_or(Refusal::TicketLost)
+    }
+}
+
+impl<'de> Deserialize<'de> for SentTicket {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let bytes = BASE64_URL_SAFE_NO_PAD.decode(&text).ok();
-        let ticket = bytes.and_then(|bytes| Self::from_bytes(&bytes));
-        ticket.ok_or_else(|| D::Error::custom("this is no ticket; send one as a claim or a renewal gave it"))
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(String::deserialize(deserializer)?).ok();
+        match bytes.filter(|bytes| bytes.len() == BYTES) {
+            Some(bytes) => Ok(Self(TicketText::from_bytes(&bytes))),
+            None => Err(D::Error::custom("this is no ticket; send one as a claim or a renewal gave it")),
+        }
     }
 }
 
@@ -89,10 +110,13 @@ mod tests {
         };
         let sent = TicketText { ticket, terms: Terms { on_lapse: OnLapse::StayBlocked, ..Terms::default() } };
         let text = sent.to_string();
-        let read = |text: &str| serde_json::from_value::<TicketText>(text.into());
-        assert_eq!(read(&text).unwrap(), sent);
-        for wrong in ["", "AAAA", &text[1..], &format!("B{}", &text[1..]), &format!("{text}A"), "ö"] {
+        let read = |text: &str| serde_json::from_value::<SentTicket>(text.into());
+        assert_eq!(read(&text).unwrap().known().unwrap(), sent);
+        for wrong in ["", "AAAA", &text[1..], &format!("{text}A"), "ö"] {
             assert!(read(wrong).is_err(), "{wrong}");
+        }
+        for lost in [&format!("B{}", &text[1..]), &"_".repeat(88)] {
+            assert!(read(lost).unwrap().known().is_err(), "{lost}");
         }
     }
 }
