@@ -1,6 +1,7 @@
 //! One connection, from its first byte to its last.
 
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
 
 use axum::Router;
@@ -9,12 +10,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::protocol::{Protocol, detect};
 use crate::requests::Requests;
 use crate::stream::{Streams, idle};
-use crate::{Limits, Peer};
+use crate::{Encrypted, Limits, Peer, Tls};
 
 /// hyper takes no smaller buffer.
 const MIN_HEAD_BYTES: usize = 8 << 10;
@@ -35,6 +38,7 @@ const FAULTY_STREAMS: usize = 128;
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) router: TowerToHyperService<Router>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) limits: Limits,
     /// The listener accepts nothing more.
     pub(crate) shutdown: CancellationToken,
@@ -43,23 +47,42 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) async fn serve<S>(self, stream: S, peer: Peer, permit: OwnedSemaphorePermit)
+    /// Encrypts the connection if the listener does, and serves it.
+    pub(crate) async fn accept<S>(self, stream: S, peer: Peer, permit: OwnedSemaphorePermit)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let detected = tokio::select! {
-            detected = tokio::time::timeout(self.limits.head_time, detect(stream, permit)) => detected,
-            () = self.closing.cancelled() => return,
+        let Some(tls) = &self.tls else { return self.serve(stream, peer, None, permit).await };
+        let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+        if let Some(stream) = self.soon(handshake).await {
+            self.serve(stream, peer, Some(Encrypted), permit).await;
+        }
+    }
+
+    /// What has to happen before the first request: within the time for a head, and unless the listener closes.
+    async fn soon<T>(&self, first: impl Future<Output = io::Result<T>>) -> Option<T> {
+        let first = tokio::select! {
+            first = timeout(self.limits.head_time, first) => first,
+            () = self.closing.cancelled() => return None,
         };
-        let (protocol, stream) = match detected {
-            Ok(Ok(detected)) => detected,
-            Ok(Err(error)) => return tracing::debug!(cause = %error, "a connection ended without a request"),
-            Err(_) => return tracing::debug!("a connection on which nothing came is closed"),
-        };
+        match first {
+            Ok(Ok(first)) => return Some(first),
+            Ok(Err(error)) => tracing::debug!(cause = %error, "a connection ended before a request"),
+            Err(_) => tracing::debug!("a connection is closed on which no request began"),
+        }
+        None
+    }
+
+    async fn serve<S>(self, stream: S, peer: Peer, encrypted: Option<Encrypted>, permit: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some((protocol, stream)) = self.soon(detect(stream, permit)).await else { return };
         let (running, runs) = watch::channel(0);
         let requests = Requests {
             router: self.router,
             peer,
+            encrypted,
             protocol,
             headers: self.limits.headers,
             running,

@@ -23,6 +23,7 @@ mod limits;
 mod protocol;
 mod requests;
 mod stream;
+mod tls;
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +39,8 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 pub use limits::Limits;
-pub use requests::Peer;
+pub use requests::{Encrypted, Peer};
+pub use tls::{Tls, TlsError, TlsFiles, roots};
 
 use connection::Shared;
 
@@ -48,10 +50,24 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Serves until `shutdown` is cancelled, then lets the requests that run end. A connection speaks HTTP/1.1, or HTTP/2 from
 /// its first byte on, as clients of gRPC do. When this is dropped, its connections break off.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdown: CancellationToken) {
+    serve_tls(listener, router, None, limits, shutdown).await;
+}
+
+/// [`serve`], encrypted if there is something to encrypt with. HTTP/2 is then what clients ask for in their handshake
+/// (ALPN `h2`), else it is HTTP/1.1. A handshake has to be done within [`Limits::head_time`]; meanwhile it counts as a
+/// connection and holds up no other.
+pub async fn serve_tls(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<Tls>,
+    limits: Limits,
+    shutdown: CancellationToken,
+) {
     let permits = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();
     let shared = Shared {
         router: TowerToHyperService::new(router),
+        tls,
         limits,
         shutdown: shutdown.clone(),
         closing: CancellationToken::new(),
@@ -76,7 +92,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdo
         };
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(shared.limits.stall_time));
-        connections.spawn(shared.clone().serve(Box::pin(stream), Peer(peer), permit));
+        connections.spawn(shared.clone().accept(Box::pin(stream), Peer(peer), permit));
     }
     drop(listener);
     let mut ended = async || {

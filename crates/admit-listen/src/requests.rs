@@ -24,11 +24,16 @@ use crate::stream::{Answer, Running};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
+/// The connection is encrypted, if this is in the extensions of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encrypted;
+
 /// The requests of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
     pub(crate) router: TowerToHyperService<Router>,
     pub(crate) peer: Peer,
+    pub(crate) encrypted: Option<Encrypted>,
     pub(crate) protocol: Protocol,
     /// The most headers. HTTP/1.1 has counted them itself.
     pub(crate) headers: usize,
@@ -49,6 +54,9 @@ impl Service<Request<Incoming>> for Requests {
         }
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(self.peer);
+        if let Some(encrypted) = self.encrypted {
+            request.extensions_mut().insert(encrypted);
+        }
         let response = self.router.call(request);
         let (protocol, shutdown) = (self.protocol, self.shutdown.clone());
         Box::pin(async move {

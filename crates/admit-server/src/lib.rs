@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod authorize;
+pub mod certificates;
 pub mod cli;
 pub mod engine;
 mod front;

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use admit_listen::Limits;
+use admit_listen::{Limits, Tls};
 use axum::Router;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,9 +23,13 @@ pub struct Served {
 
 impl Served {
     pub async fn start(router: Router, limits: Limits) -> Self {
+        Self::start_tls(router, None, limits).await
+    }
+
+    pub async fn start_tls(router: Router, tls: Option<Tls>, limits: Limits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let serving = tokio::spawn(admit_listen::serve(listener, router, limits, shutdown.clone()));
+        let serving = tokio::spawn(admit_listen::serve_tls(listener, router, tls, limits, shutdown.clone()));
         Self { address, shutdown, serving }
     }
 

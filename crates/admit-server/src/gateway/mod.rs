@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use admit_listen::Peer;
+use admit_listen::{Encrypted, Peer};
 use admit_tower::client_ip::TrustedProxies;
 use admit_tower::{CorrelationId, Problem};
 use axum::body::Body;
@@ -77,7 +77,9 @@ impl Gateway {
             upgrade.ask(request.headers_mut());
         }
         let peer = request.extensions().get::<Peer>().copied();
-        forwarded::set(request.headers_mut(), peer.map(|Peer(address)| address.ip()), &self.trusted);
+        let encrypted = request.extensions().get::<Encrypted>().is_some();
+        let peer = peer.map(|Peer(address)| address.ip());
+        forwarded::set(request.headers_mut(), peer, encrypted, &self.trusted);
         let path = request.uri().path_and_query().cloned();
         let mut uri = Uri::builder().scheme(self.scheme).authority(self.authority);
         if let Some(path) = path {

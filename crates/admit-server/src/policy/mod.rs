@@ -34,6 +34,7 @@ mod routes;
 mod section;
 mod server;
 mod sources;
+mod tls;
 
 use admit::{Budget, Retention, Rules, Scopes};
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use admit::Retention;
+use admit_listen::TlsFiles;
 use admit_tower::Dialect;
 use admit_tower::client_ip::{ForwardedField, IpNet, TrustedProxies};
 use http::{HeaderName, Uri};
@@ -14,6 +15,7 @@ use super::idempotency::duration;
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, list, one_of, parsed, plain, text};
 use super::sources::KeySource;
+use super::tls;
 
 /// What the program itself is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,10 @@ pub struct Server {
     pub keys: Option<PathBuf>,
     /// The headers that carry an API key, in the order in which they are looked at.
     pub key_headers: Vec<HeaderName>,
+    /// What the main listener is encrypted with; without it, it is not.
+    pub tls: Option<TlsFiles>,
+    /// What the admin listener is encrypted with; without it, it is not.
+    pub admin_tls: Option<TlsFiles>,
 }
 
 /// The URL of a store. It may hold a password, so it is shown without.
@@ -136,6 +142,8 @@ impl Server {
         let key_headers = section.member("key_headers", |value| {
             Ok(list(value, problems, plain("a header's name, as in \"x-api-key\"")))
         });
+        let [tls, admin_tls] =
+            ["tls", "admin_tls"].map(|name| section.member(name, |value| tls::tls(name, value, problems)));
         let default = Self::default();
         Self {
             listen: listen.unwrap_or(default.listen),
@@ -147,11 +155,20 @@ impl Server {
             retention: retention.unwrap_or(default.retention),
             keys,
             key_headers: key_headers.unwrap_or(default.key_headers),
+            tls,
+            admin_tls,
         }
     }
 }
 
 impl Server {
+    /// Names the files of the transport from where the policy file is: its directory.
+    pub fn beside(&mut self, directory: &Path) {
+        for files in [&mut self.tls, &mut self.admin_tls].into_iter().flatten() {
+            *files = files.beside(directory);
+        }
+    }
+
     /// What is kept by API keys needs some that are known.
     pub(super) fn check_identity(&self, source: &KeySource, what: &str, span: &Span, problems: &Problems) {
         if self.keys.is_none() && source.asks_for_identity() {
@@ -174,6 +191,8 @@ impl Default for Server {
             retention: Retention::DEFAULT,
             keys: None,
             key_headers: key_headers.to_vec(),
+            tls: None,
+            admin_tls: None,
         }
     }
 }
