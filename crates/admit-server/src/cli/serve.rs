@@ -104,7 +104,9 @@ impl Serve {
             }
         };
         let server = &mut policy.server;
-        server.upstream = self.upstream.or(server.upstream.take());
+        if let Some(upstream) = self.upstream {
+            server.upstream.urls = vec![upstream];
+        }
         server.listen = self.listen.unwrap_or(server.listen);
         server.admin = self.admin.unwrap_or(server.admin);
         server.store = self.store.unwrap_or_else(|| server.store.clone());
@@ -119,9 +121,8 @@ async fn listen(address: SocketAddr) -> miette::Result<TcpListener> {
 
 async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
     let rules = policy.rules().into_diagnostic()?;
-    let gateway = policy.server.upstream.as_ref();
-    let gateway = gateway.map(|upstream| Gateway::new(upstream, policy.server.trusted.clone()));
-    let gateway = gateway.transpose().into_diagnostic()?;
+    let metrics = Metrics::default();
+    let gateway = Gateway::new(&policy.server, metrics.clone()).into_diagnostic()?;
     let certificates = Certificates::load(&policy.server).into_diagnostic()?;
     let store = AnyStore::open(policy.server.store.reveal(), rules).await.into_diagnostic();
     let store = store.wrap_err_with(|| format!("the store {} cannot be opened", policy.server.store))?;
@@ -139,12 +140,11 @@ async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
     }
     let maintenance = tokio::spawn(Maintenance::new(store.clone()).run(shutdown.clone().cancelled_owned()));
     let admin_address = admin_listener.local_addr().into_diagnostic()?;
-    let serves = match &policy.server.upstream {
-        Some(upstream) => format!("a gateway to {}", upstream.0),
+    let serves = match &gateway {
+        Some(gateway) => format!("a gateway to {gateway}"),
         None => format!("decisions at http://{address}{AUTHORIZE}"),
     };
     tracing::info!(%address, admin = %admin_address, serves, store = %policy.server.store, "listening");
-    let metrics = Metrics::default();
     let admin = admin::router(&policy, store.clone(), metrics.clone());
     let (tls, limits) = (certificates.admin, Limits::default());
     let admin = tokio::spawn(serve_tls(admin_listener, admin, tls, limits, shutdown.clone()));

@@ -9,13 +9,14 @@ use admit::Retention;
 use admit_listen::TlsFiles;
 use admit_tower::Dialect;
 use admit_tower::client_ip::{ForwardedField, IpNet, TrustedProxies};
-use http::{HeaderName, Uri};
+use http::HeaderName;
 
 use super::idempotency::duration;
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, list, one_of, parsed, plain, text};
 use super::sources::KeySource;
 use super::tls;
+use super::upstream::Upstreams;
 
 /// What the program itself is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +27,8 @@ pub struct Server {
     pub admin: SocketAddr,
     /// Where buckets and records are kept.
     pub store: StoreUrl,
-    /// The service behind the gateway; without it there is none.
-    pub upstream: Option<Upstream>,
+    /// The service behind the gateway.
+    pub upstream: Upstreams,
     /// The proxies whose word is taken for who their peer is.
     pub trusted: TrustedProxies,
     /// The fields that tell a client its limits.
@@ -48,19 +49,10 @@ pub struct Server {
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl(String);
 
-/// The URL of an upstream: `http://` or `https://`, a host, and no path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream(pub Uri);
-
 /// A text that is no URL of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no store's URL")]
 pub struct StoreUrlError;
-
-/// A text that is no URL of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no upstream's URL")]
-pub struct UpstreamError(String);
 
 impl StoreUrl {
     /// The whole URL.
@@ -102,24 +94,9 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-impl FromStr for Upstream {
-    type Err = UpstreamError;
-
-    fn from_str(text: &str) -> Result<Self, UpstreamError> {
-        let uri: Option<Uri> = text.parse().ok();
-        let fits = |uri: &Uri| {
-            matches!(uri.scheme_str(), Some("http" | "https"))
-                && uri.host().is_some()
-                && uri.path() == "/"
-                && uri.query().is_none()
-        };
-        uri.filter(fits).map(Self).ok_or_else(|| UpstreamError(text.to_owned()))
-    }
-}
-
 impl Server {
     /// Reads the members at the top of the file.
-    pub(super) fn read(section: &mut Section<'_>, problems: &Problems) -> Self {
+    pub(super) fn read<'a>(section: &mut Section<'a>, problems: &'a Problems) -> Self {
         let address = || plain::<SocketAddr>("an IP address and a port, as in \"127.0.0.1:8080\"");
         let listen = section.member("listen", address());
         let admin = section.member("admin", address());
@@ -127,8 +104,7 @@ impl Server {
             "store",
             parsed("\"memory:\", \"sqlite:PATH\" or \"postgres://USER:PASSWORD@HOST/DATABASE\""),
         );
-        let upstream =
-            section.member("upstream", parsed("a URL without a path, as in \"http://localhost:3000\""));
+        let upstream = Upstreams::read(section, problems);
         let nets = section.member("trusted_proxies", |value| Ok(list(value, problems, net)));
         let fields =
             [("x-forwarded-for", ForwardedField::XForwardedFor), ("forwarded", ForwardedField::Forwarded)];
@@ -167,6 +143,7 @@ impl Server {
         for files in [&mut self.tls, &mut self.admin_tls].into_iter().flatten() {
             *files = files.beside(directory);
         }
+        self.upstream.ca = self.upstream.ca.take().map(|file| directory.join(file));
     }
 
     /// What is kept by API keys needs some that are known.
@@ -185,7 +162,7 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             admin: SocketAddr::from(([127, 0, 0, 1], 8082)),
             store: StoreUrl("sqlite:admit.db".to_owned()),
-            upstream: None,
+            upstream: Upstreams::default(),
             trusted: TrustedProxies::none(),
             dialect: Dialect::default(),
             retention: Retention::DEFAULT,
@@ -217,16 +194,6 @@ mod tests {
         );
         for wrong in ["", "memory", "memory:x", "sqlite:", "sqlite://", "mysql://x", "postgres:x"] {
             assert_eq!(wrong.parse::<StoreUrl>(), Err(StoreUrlError), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn an_upstream_is_a_host() {
-        for right in ["http://localhost:3000", "https://[::1]:8443/", "http://10.0.0.1"] {
-            assert!(right.parse::<Upstream>().is_ok(), "{right}");
-        }
-        for wrong in ["", "localhost:3000", "ftp://a", "http://a/b", "http://a?b", "http://", "/a"] {
-            assert!(wrong.parse::<Upstream>().is_err(), "{wrong}");
         }
     }
 }
