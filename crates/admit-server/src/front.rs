@@ -28,7 +28,7 @@ use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::path;
 use crate::policy::{BudgetRule, Identity, Keys, Policy, Route};
-use crate::{api, bearer, body};
+use crate::{api, bearer, body, envoy};
 
 /// The longest body that is read for a key or a cost, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -61,6 +61,7 @@ impl Front {
             None => self.decisions(),
         };
         service
+            .merge(envoy::grpc(self.decider.clone()))
             .fallback(async || {
                 let detail = "this is a decision service: ask /authorize, or see /openapi.json";
                 let problem = Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found");
@@ -79,7 +80,9 @@ impl Front {
             .fallback_service(self.budgets().layer(any(authorize::allow)))
             .layer(from_fn_with_state(self.clone(), plan))
             .layer(from_fn(authorize::original));
-        api::router(self.decider.clone(), self.metrics.clone()).nest(AUTHORIZE, authorize)
+        api::router(self.decider.clone(), self.metrics.clone())
+            .merge(envoy::json(self.decider.clone()))
+            .nest(AUTHORIZE, authorize)
     }
 
     fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {
@@ -99,7 +102,10 @@ impl Front {
         let gateway =
             Router::new().fallback_service(once.layer(gateway)).layer(from_fn_with_state(self.clone(), plan));
         let front = match self.prefix() {
-            Some(prefix) => Router::new().nest(&prefix, self.decisions()).fallback_service(gateway),
+            Some(prefix) => Router::new()
+                .nest(&prefix, self.decisions())
+                .merge(envoy::grpc(self.decider.clone()))
+                .fallback_service(gateway),
             None => gateway,
         };
         front.layer(from_fn_with_state(self, count))

@@ -24,6 +24,8 @@ use crate::metrics::Metrics;
 use crate::policy::Policy;
 
 pub use openapi::document;
+pub(crate) use problems::Refusal;
+pub(crate) use reading::{read, typed};
 
 /// What the handlers share.
 #[derive(Clone, Debug)]

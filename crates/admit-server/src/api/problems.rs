@@ -9,7 +9,7 @@ use super::Api;
 
 /// A call that is wrong in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unfit {
+pub(crate) struct Unfit {
     /// 400 if the call has not the form that it should have; 422 if it has, and means nothing by this policy.
     status: StatusCode,
     /// Where, as a JSON pointer (RFC 6901). The empty one is the whole body.
@@ -41,7 +41,7 @@ impl Unfit {
 
 /// Why a call is answered with a problem.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The call is wrong.
     Unfit(Unfit),
     /// The body is not JSON by its content type.

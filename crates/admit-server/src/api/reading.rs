@@ -13,7 +13,7 @@ use super::problems::{Refusal, Unfit};
 use crate::body;
 
 /// The head of a call, and its body as JSON of no more than `max` bytes.
-pub(super) async fn read(request: Request, max: usize) -> Result<(Parts, Value), Refusal> {
+pub(crate) async fn read(request: Request, max: usize) -> Result<(Parts, Value), Refusal> {
     let (parts, body) = request.into_parts();
     // A web page can send other sites plain text and forms unasked, and no JSON.
     if !is_json(&parts.headers) {
@@ -32,7 +32,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// What stands at `pointer`, as a `T`.
-pub(super) fn typed<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, Unfit> {
+pub(crate) fn typed<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, Unfit> {
     match serde_path_to_error::deserialize::<_, Object<T>>(value) {
         Ok(Object(typed)) => Ok(typed),
         Err(error) => {

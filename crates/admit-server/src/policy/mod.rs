@@ -35,6 +35,8 @@ mod routes;
 mod section;
 mod server;
 mod sources;
+mod tls;
+mod upstream;
 
 use admit::{Budget, Retention, Rules, Scopes};
 
@@ -46,8 +48,9 @@ pub use keys::{Identity, Keys};
 pub use problems::{PolicyErrors, PolicyProblem};
 pub use route::{Pattern, PatternError, Route};
 pub use routes::Routes;
-pub use server::{Server, StoreUrl, StoreUrlError, Upstream, UpstreamError};
+pub use server::{Server, StoreUrl, StoreUrlError};
 pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
+pub use upstream::{Upstream, UpstreamError, UpstreamLimits, Upstreams};
 
 use problems::Problems;
 use section::{Section, document, list};
@@ -119,7 +122,7 @@ impl Policy {
         Ok(Self { server, budgets, routes, descriptors: Vec::new() })
     }
 
-    fn read(mut section: Section<'_>, problems: &Problems) -> Option<Self> {
+    fn read<'a>(mut section: Section<'a>, problems: &'a Problems) -> Option<Self> {
         let server = Server::read(&mut section, problems);
         let mut budgets = section
             .each("budgets", |name, span, value| BudgetRule::read(name, span, value, &server, problems));
