@@ -82,7 +82,7 @@ impl Front {
             .layer(from_fn(authorize::original));
         api::router(self.decider.clone(), self.metrics.clone())
             .merge(envoy::json(self.decider.clone()))
-            .nest(AUTHORIZE, authorize)
+            .nest_service(AUTHORIZE, authorize) // A service, whose fallback no router around it takes over.
     }
 
     fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Api;
 use super::problems::Unfit;
-use super::reading::typed;
+use super::reading::{step, typed};
 use super::text::{Text, Texts, present};
 use crate::engine::{Charges, Named, NamedError};
 use crate::policy::{Mode, Policy};
@@ -135,10 +135,7 @@ impl Api {
                     call.as_object().and_then(|call| call.keys().find(|name| *name != "charges"))
                 {
                     let detail = "beside charges there is nothing: write it into one of them";
-                    return Err(Unfit::meaning(
-                        format!("/{}", other.replace('~', "~0").replace('/', "~1")),
-                        detail,
-                    ));
+                    return Err(Unfit::form(step(other), detail));
                 }
                 if list.is_empty() || list.len() > MAX_CHARGES {
                     let detail = format!("{} charges; a call has 1 to {MAX_CHARGES}", list.len());
@@ -167,7 +164,7 @@ fn one(policy: &Policy, charge: &Value, pointer: String) -> Result<(String, Mode
         (false, true) => (Mode::Enforce, carried(policy, &typed(charge, &pointer)?, &pointer)?),
         (false, false) if charge.is_object() => {
             let detail = "this names neither a budget of the policy nor a scope with its rate";
-            return Err(Unfit::meaning(pointer, detail));
+            return Err(Unfit::form(pointer, detail));
         }
         (false, false) => return Err(Unfit::form(pointer, "this is no object")),
     };

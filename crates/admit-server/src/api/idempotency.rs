@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::charges::MAX_NAME_CHARS;
 use super::problems::{Refusal, Unfit};
-use super::reading::{read, typed};
+use super::reading::{read, step, typed};
 use super::text::{Text, Whole, present};
 use super::ticket::{SentTicket, TicketText};
 
@@ -310,7 +310,7 @@ fn response(form: &CompleteForm) -> Result<(http::response::Parts, Bytes), Unfit
     let (mut head, ()) = http::Response::new(()).into_parts();
     head.status = status;
     for (name, value) in &form.headers {
-        let at = || format!("/headers/{}", name.replace('~', "~0").replace('/', "~1"));
+        let at = || format!("/headers{}", step(name));
         let name: HeaderName = name.parse().map_err(|_| Unfit::form(at(), "this cannot name a header"))?;
         let value = HeaderValue::from_str(value);
         head.headers.append(name, value.map_err(|_| Unfit::form(at(), "this cannot be in a header"))?);

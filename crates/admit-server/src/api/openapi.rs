@@ -49,6 +49,7 @@ pub fn document(policy: &Policy) -> Value {
         schemas.insert("Problem".into(), problem());
         schemas.insert("Charge".into(), charge(policy));
         schemas.insert("Call".into(), call());
+        schemas.extend(crate::envoy::schemas());
     }
     document["paths"] = paths();
     if let Some(prefix) = &policy.server.decisions.prefix {
@@ -293,6 +294,14 @@ fn paths() -> Value {
         "operationId": "openapi", "summary": "This document.", "security": [],
         "responses": {"200": {"description": "This document.", "content": {"application/json": {"schema": {"type": "object"}}}}},
     }});
+    let decided = |status, what| answer(status, what, Some("RateLimitResponse"));
+    let over = Answer {
+        headers: REFUSED.headers,
+        ..decided(429, "A descriptor is over its limit. Nothing was debited.")
+    };
+    let within = Answer { headers: LIMITS, ..decided(200, "All descriptors were debited.") };
+    paths["/json"] =
+        post("rate_limit", "Envoy's ShouldRateLimit, as JSON.", "RateLimitRequest", &[within, over]);
     paths["/authorize"] = authorize();
     paths
 }

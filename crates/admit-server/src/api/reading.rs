@@ -47,12 +47,14 @@ fn json_pointer(path: &Path) -> String {
     for segment in path {
         match segment {
             Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
-            Segment::Map { key } | Segment::Enum { variant: key } => {
-                pointer.push('/');
-                pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
-            }
+            Segment::Map { key } | Segment::Enum { variant: key } => pointer.push_str(&step(key)),
             Segment::Unknown => {}
         }
     }
     pointer
+}
+
+/// One step of a pointer, to a member of this name.
+pub(super) fn step(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }

@@ -10,9 +10,9 @@ use crate::engine::{Charges, Facts};
 use crate::policy::Policy;
 
 /// The most descriptors of a request.
-const MAX_DESCRIPTORS: usize = 64;
+pub(super) const MAX_DESCRIPTORS: usize = 64;
 /// The most entries of a descriptor.
-const MAX_ENTRIES: usize = 32;
+pub(super) const MAX_ENTRIES: usize = 32;
 /// The longest domain, key or value, in bytes.
 const MAX_TEXT_BYTES: usize = 4_096;
 

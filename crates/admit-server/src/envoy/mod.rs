@@ -8,6 +8,7 @@ mod decide;
 mod grpc;
 mod health;
 mod json;
+mod schemas;
 mod status;
 
 use axum::Router;
@@ -19,6 +20,8 @@ use tonic_health::pb::health_server::HealthServer;
 
 use crate::bearer;
 use crate::engine::Decider;
+
+pub(crate) use schemas::schemas;
 
 /// The longest message, in bytes: 64 descriptors of some entries each.
 const MAX_MESSAGE_BYTES: usize = 256 << 10;
