@@ -11,8 +11,8 @@ use admit_server::policy::{Keys, Policy};
 use admit_store::AnyStore;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::UInt64Value;
@@ -109,7 +109,7 @@ fn with_hits(hits: u64, entries: &[(&str, &str)]) -> RateLimitDescriptor {
 }
 
 fn codes(response: &RateLimitResponse) -> (Code, Vec<Code>) {
-    (response.overall_code(), response.statuses.iter().map(|status| status.code()).collect())
+    (response.overall_code(), response.statuses.iter().map(DescriptorStatus::code).collect())
 }
 
 fn left(response: &RateLimitResponse) -> Vec<u32> {

@@ -27,7 +27,7 @@ struct RequestForm {
     #[serde(deserialize_with = "strict_json::objects")]
     descriptors: Vec<DescriptorForm>,
     #[serde(default, alias = "hitsAddend")]
-    hits_addend: Number,
+    hits_addend: Number<{ u32::MAX as u64 }>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -36,7 +36,7 @@ struct DescriptorForm {
     #[serde(default, deserialize_with = "strict_json::objects")]
     entries: Vec<EntryForm>,
     #[serde(default, alias = "hitsAddend")]
-    hits_addend: Option<Number>,
+    hits_addend: Option<Number<MAX_HITS>>,
     /// The policy sizes budgets, so it is passed over, as it is over gRPC.
     #[serde(default, rename = "limit")]
     _limit: Option<Value>,
@@ -50,18 +50,27 @@ struct EntryForm {
     value: String,
 }
 
-/// A whole number, or the same as a text, as protobuf's JSON has those of 64 bits.
-#[derive(Clone, Copy, Debug, Default)]
-struct Number(u64);
+/// The most hits of a descriptor: up to here every whole number is a JSON number of its own.
+pub(super) const MAX_HITS: u64 = (1 << 53) - 1;
 
-impl<'de> Deserialize<'de> for Number {
+/// A whole number up to `MAX`, or the same as a text, as protobuf's JSON has those of 64 bits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Number<const MAX: u64>(u64);
+
+impl<'de, const MAX: u64> Deserialize<'de> for Number<MAX> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = match Value::deserialize(deserializer)? {
-            Value::Number(number) => number.as_u64(),
+            Value::Number(number) => number.as_u64().or_else(|| {
+                let number = number.as_f64()?; // JSON has one kind of number: 2.0 is 2.
+                (number.fract() == 0.0 && (0.0..=MAX as f64).contains(&number)).then_some(number as u64)
+            }),
             Value::String(text) => text.parse().ok(),
             _ => None,
         };
-        number.map(Self).ok_or_else(|| serde::de::Error::custom("this is no whole number of zero or more"))
+        let number = number.filter(|number| *number <= MAX);
+        number
+            .map(Self)
+            .ok_or_else(|| serde::de::Error::custom(format_args!("this is no whole number from 0 to {MAX}")))
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::asked::{MAX_DESCRIPTORS, MAX_ENTRIES};
+use super::json::MAX_HITS;
 
 /// The schemas of a request and of an answer, by their names.
 pub(crate) fn schemas() -> [(String, Value); 2] {
@@ -17,7 +18,7 @@ pub(crate) fn schemas() -> [(String, Value); 2] {
         "properties": {
             "entries": {"type": "array", "maxItems": MAX_ENTRIES, "items": entry},
             "hitsAddend": {
-                "type": "integer", "minimum": 0, "maximum": u32::MAX,
+                "type": "integer", "minimum": 0, "maximum": MAX_HITS,
                 "description": "In place of the request's; 0 looks and takes nothing.",
             },
         },
