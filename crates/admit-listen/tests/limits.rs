@@ -1,61 +1,21 @@
 //! Each limit of the listener, met by a client that goes beyond it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::net::SocketAddr;
+mod served;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use admit_listen::Limits;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use served::{SOON, Served, Told, read};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
-/// A limit that a test waits for.
-const SOON: Duration = Duration::from_millis(100);
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-
-struct Served {
-    address: SocketAddr,
-    shutdown: CancellationToken,
-    serving: JoinHandle<()>,
-}
-
-impl Served {
-    async fn start(router: Router, limits: Limits) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let serving = tokio::spawn(admit_listen::serve(listener, router, limits, shutdown.clone()));
-        Self { address, shutdown, serving }
-    }
-
-    async fn send(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(bytes.as_ref()).await.unwrap();
-        stream
-    }
-
-    /// The whole of what comes back until the connection is closed.
-    async fn answer(&self, bytes: impl AsRef<[u8]>) -> String {
-        read(self.send(bytes).await).await
-    }
-
-    async fn stop(self) {
-        self.shutdown.cancel();
-        self.serving.await.unwrap();
-    }
-}
-
-async fn read(mut stream: TcpStream) -> String {
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer).await; // A reset ends it as well.
-    String::from_utf8(answer).unwrap()
-}
 
 fn hello() -> Router {
     Router::new().route("/", get(async || "hello"))
@@ -106,15 +66,6 @@ async fn a_head_that_is_too_large_is_431() {
     }
     assert!(served.answer(with(&"x: y\r\n".repeat(60))).await.ends_with("hello"));
     served.stop().await;
-}
-
-/// Tells when it is dropped.
-struct Told(mpsc::UnboundedSender<()>);
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let _ = self.0.send(()); // The test has ended if nobody listens.
-    }
 }
 
 /// A connection whose client stopped reading was held for ever, and with it one of the limited number.

@@ -28,24 +28,33 @@ const MAX_PROBLEM_BYTES: usize = 2 << 10;
 const REFUSE_WITH: [(&str, StatusCode); 2] =
     [("refuse_with=403", StatusCode::FORBIDDEN), ("refuse_with=401", StatusCode::UNAUTHORIZED)];
 
-/// One of these headers tells the method; likewise for the path. A proxy sets its own and may let its client's others
-/// through, so that two are none.
-const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
-const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
+/// The headers in which proxies tell a request's method and path.
+const WAYS: [[&str; 2]; 2] =
+    [["x-forwarded-method", "x-forwarded-uri"], ["x-original-method", "x-original-uri"]];
+
+/// A question that asks about no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum NotAsked {
+    #[error("refuse_with takes 401 or 403, once")]
+    RefuseWith,
+    /// The proxy sets the headers of one; another may come from its client, which would choose its own budgets.
+    #[error(
+        "the request is told in two ways; let the proxy remove X-Forwarded-* or X-Original-* that clients send"
+    )]
+    TwoWays,
+    #[error("the headers that tell the request's method and path are no method and no path")]
+    Headers,
+}
 
 /// Puts the request that is asked about in the place of the one that asks, and the answer into the form that the proxy
 /// takes.
 pub(crate) async fn original(mut request: Request, next: Next) -> Response {
-    let query = request.uri().query().unwrap_or_default();
-    let in_place =
-        REFUSE_WITH.iter().find(|(parameter, _)| query.split('&').any(|found| found == *parameter));
-    let in_place = in_place.map(|(_, status)| *status);
-    let (Some(method), Some(uri)) = (asked_method(&request), asked_uri(&request)) else {
-        let detail = "send one header that tells the request's method and one that tells its path, each once";
-        return Problem::new(StatusCode::BAD_REQUEST)
-            .detail(detail)
-            .with("error", "bad_request")
-            .into_response();
+    let (in_place, method, uri) = match refuse_with(&request).and_then(|in_place| asked(&request, in_place)) {
+        Ok(asked) => asked,
+        Err(error) => {
+            let problem = Problem::new(StatusCode::BAD_REQUEST).detail(error.to_string());
+            return problem.with("error", "bad_request").into_response();
+        }
     };
     *request.method_mut() = method;
     *request.uri_mut() = uri;
@@ -69,28 +78,59 @@ async fn in_its_place(status: StatusCode, response: Response) -> Response {
     Response::from_parts(parts, Body::from(problem))
 }
 
+/// The status that refusals are to have.
+fn refuse_with(request: &Request) -> Result<Option<StatusCode>, NotAsked> {
+    let parameters = request.uri().query().unwrap_or_default().split('&');
+    let mut asked = parameters.filter(|parameter| parameter.starts_with("refuse_with="));
+    let Some(first) = asked.next() else { return Ok(None) };
+    let known = REFUSE_WITH.iter().find(|(parameter, _)| first == *parameter).map(|(_, status)| *status);
+    match (known, asked.next()) {
+        (Some(known), None) => Ok(Some(known)),
+        (known, _) if is_behind(request) => Ok(known), // The query is that of the request that is asked about.
+        _ => Err(NotAsked::RefuseWith),
+    }
+}
+
+/// Whether the path of the request that is asked about stands behind the prefix, which the router has taken off.
+fn is_behind(request: &Request) -> bool {
+    request.uri().path() != "/"
+}
+
+fn asked(
+    request: &Request,
+    in_place: Option<StatusCode>,
+) -> Result<(Option<StatusCode>, Method, Uri), NotAsked> {
+    let headers = request.headers();
+    let mut ways = WAYS.iter().filter(|way| way.iter().any(|name| headers.contains_key(*name)));
+    let Some([method, uri]) = ways.next() else {
+        return Ok((in_place, request.method().clone(), request.uri().clone()));
+    };
+    if ways.next().is_some() || is_behind(request) {
+        return Err(NotAsked::TwoWays);
+    }
+    let method = match told(headers, method)? {
+        Some(method) => method.parse().map_err(|_| NotAsked::Headers)?,
+        None => request.method().clone(),
+    };
+    let uri = match told(headers, uri)? {
+        Some(uri) if uri.starts_with('/') => uri.parse().map_err(|_| NotAsked::Headers)?,
+        Some(_) => return Err(NotAsked::Headers),
+        None => request.uri().clone(),
+    };
+    Ok((in_place, method, uri))
+}
+
+/// The one value of a header.
+fn told<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, NotAsked> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| NotAsked::Headers),
+        (Some(_), Some(_)) => Err(NotAsked::Headers),
+    }
+}
+
 /// The proxy may forward the request.
 pub(crate) async fn allow() -> Response {
     StatusCode::OK.into_response()
-}
-
-fn asked_method(request: &Request) -> Option<Method> {
-    match told(request.headers(), &METHODS) {
-        Some(told) => told?.parse().ok(),
-        None => Some(request.method().clone()),
-    }
-}
-
-fn asked_uri(request: &Request) -> Option<Uri> {
-    match told(request.headers(), &URIS) {
-        Some(told) => told.filter(|uri| uri.starts_with('/'))?.parse().ok(),
-        None => Some(request.uri().clone()), // Without the prefix, which the router has taken off.
-    }
-}
-
-/// Nothing if no header tells it; nothing within if the one that does is no text, or is not alone.
-fn told<'h>(headers: &'h HeaderMap, names: &[&str]) -> Option<Option<&'h str>> {
-    let mut values = names.iter().flat_map(|name| headers.get_all(*name));
-    let value = values.next()?;
-    Some(value.to_str().ok().filter(|_| values.next().is_none()))
 }

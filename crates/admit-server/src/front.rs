@@ -2,14 +2,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use admit::{Clock, MonotonicClock};
 use admit_listen::Peer;
 use admit_store::AnyStore;
 use admit_tower::{
-    Admission, BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Limiter, Problem, Quota, Rejection,
-    strict_json,
+    BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Problem, Quota, Rejection, strict_json,
 };
 use axum::Router;
 use axum::body::Body;
@@ -21,32 +19,25 @@ use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
-use tokio::time::timeout;
 use tower::{Layer, ServiceExt};
 
 use crate::authorize::{self, AUTHORIZE};
-use crate::engine::{Charging, Facts, Malformed, tenant};
+use crate::engine::{Charges, Decider, Facts, Malformed, tenant};
 use crate::gateway::Gateway;
-use crate::metrics::{Metrics, ShadowMetrics};
+use crate::metrics::Metrics;
 use crate::path;
-use crate::policy::{BudgetRule, Identity, Keys, Mode, Policy, Route};
+use crate::policy::{BudgetRule, Identity, Keys, Policy, Route};
+use crate::{api, bearer, body, envoy};
 
 /// The longest body that is read for a key or a cost, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
-/// How long such a body may take to arrive.
-const BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// What decides about requests. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Front {
-    policy: Arc<Policy>,
+    decider: Decider,
     keys: Arc<Keys>,
-    limiter: Limiter<AnyStore>,
-    /// For budgets in shadow mode, each of which is charged apart.
-    shadows: Limiter<AnyStore>,
-    store: AnyStore,
     metrics: Metrics,
 }
 
@@ -60,45 +51,64 @@ struct Planned {
 impl Front {
     /// Decides by this policy, on this store.
     pub fn new(policy: Arc<Policy>, keys: Arc<Keys>, store: AnyStore, metrics: Metrics) -> Self {
-        let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect).observer(metrics.clone());
-        let shadows = Limiter::new(store.clone()).observer(ShadowMetrics(metrics.clone()));
-        Self { policy, keys, limiter, shadows, store, metrics }
+        Self { decider: Decider::new(policy, store, metrics.clone()), keys, metrics }
     }
 
-    /// The decision service for other proxies: [`AUTHORIZE`] answers whether a request may run.
+    /// The decision service, for other proxies and for services in any language.
     pub fn decide(self) -> Router {
-        let authorize = Router::new()
-            .fallback_service(self.budgets().layer(any(authorize::allow)))
-            .layer(from_fn_with_state(self.clone(), plan))
-            .layer(from_fn(authorize::original));
-        Router::new()
-            .nest(AUTHORIZE, authorize)
+        let service = match self.prefix() {
+            Some(prefix) => Router::new().nest(&prefix, self.decisions()),
+            None => self.decisions(),
+        };
+        service
+            .merge(envoy::grpc(self.decider.clone()))
             .fallback(async || {
-                let detail = "this is a decision service: ask /authorize";
+                let detail = "this is a decision service: ask /authorize, or see /openapi.json";
                 let problem = Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found");
                 problem.into_response::<Body>()
             })
             .layer(from_fn_with_state(self, count))
     }
 
+    fn prefix(&self) -> Option<String> {
+        self.decider.policy.server.decisions.prefix.as_ref().map(|prefix| prefix.as_str().to_owned())
+    }
+
+    /// All of it, at the root.
+    fn decisions(&self) -> Router {
+        let authorize = Router::new()
+            .fallback_service(self.budgets().layer(any(authorize::allow)))
+            .layer(from_fn_with_state(self.clone(), plan))
+            .layer(from_fn(authorize::original));
+        api::router(self.decider.clone(), self.metrics.clone())
+            .merge(envoy::json(self.decider.clone()))
+            .nest_service(AUTHORIZE, authorize) // A service, whose fallback no router around it takes over.
+    }
+
     fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {
-        BudgetLayer::new(self.limiter.clone(), |request: &Parts| {
+        BudgetLayer::new(self.decider.limiter.clone(), |request: &Parts| {
             request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
         })
     }
 
-    /// The gateway, held to the policy's budgets.
+    /// The gateway, held to the policy's budgets. It has all paths but those behind the policy's prefix for decisions.
     pub fn in_front_of(self, gateway: Gateway) -> Router {
-        let once = IdempotencyLayer::new(self.store.clone(), |request: &Parts| {
+        let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
         let once =
             once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets()).observer(self.metrics.clone());
         let gateway = gateway.map_request(|request: Request<admit_tower::Body<Body>>| request.map(Body::new));
-        Router::new()
-            .fallback_service(once.layer(gateway))
-            .layer(from_fn_with_state(self.clone(), plan))
-            .layer(from_fn_with_state(self, count))
+        let gateway =
+            Router::new().fallback_service(once.layer(gateway)).layer(from_fn_with_state(self.clone(), plan));
+        let front = match self.prefix() {
+            Some(prefix) => Router::new()
+                .nest(&prefix, self.decisions())
+                .merge(envoy::grpc(self.decider.clone()))
+                .fallback_service(gateway),
+            None => gateway,
+        };
+        front.layer(from_fn_with_state(self, count))
     }
 }
 
@@ -115,7 +125,7 @@ async fn count(State(front): State<Front>, request: Request, next: Next) -> Resp
 async fn plan(State(front): State<Front>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let path = path::normalised(parts.uri.path());
-    let Some((route, names)) = front.policy.routes.find(&parts.method, &path) else {
+    let Some((route, names)) = front.decider.policy.routes.find(&parts.method, &path) else {
         return next.run(Request::from_parts(parts, body)).await; // The policy says nothing of it.
     };
     let identity = front.identity(&parts.headers);
@@ -140,16 +150,13 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         identity,
         body_bytes: announced.or_else(|| body.size_hint().exact()),
         json: json.as_ref(),
+        entries: &[],
     };
     let (planned, shadows) = match front.planned(route, &facts) {
         Ok(planned) => planned,
         Err(malformed) => return refuse(&malformed),
     };
-    for shadow in shadows {
-        // It is charged apart, and its refusals are told to observers alone.
-        let (Admission::Admitted(_) | Admission::Rejected(_)) =
-            front.shadows.admit(&parts, vec![shadow]).await;
-    }
+    front.decider.charge_shadows(&parts, shadows).await;
     parts.extensions.insert(planned);
     next.run(Request::from_parts(parts, body)).await
 }
@@ -173,45 +180,42 @@ impl Front {
     fn client(&self, request: &Parts) -> IpAddr {
         let peer = request.extensions.get::<Peer>().map(|Peer(address)| address.ip());
         // Every listener of this program tells the peer.
-        self.policy.server.trusted.client(peer.unwrap_or(IpAddr::from([0, 0, 0, 0])), &request.headers)
+        self.decider
+            .policy
+            .server
+            .trusted
+            .client(peer.unwrap_or(IpAddr::from([0, 0, 0, 0])), &request.headers)
     }
 
     /// The caller, by the first of the headers that is there. A header that stands twice is no key.
     fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
-        let mut sent = self.policy.server.key_headers.iter().filter(|name| headers.contains_key(*name));
+        let mut sent =
+            self.decider.policy.server.key_headers.iter().filter(|name| headers.contains_key(*name));
         let name = sent.next()?;
         let mut values = headers.get_all(name).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
         let key = match *name == AUTHORIZATION {
-            true => {
-                let (scheme, key) = value.as_bytes().split_at_checked("Bearer ".len())?;
-                Some(key.trim_ascii()).filter(|_| scheme.eq_ignore_ascii_case(b"Bearer "))?
-            }
+            true => bearer::key(value)?,
             false => value.as_bytes(),
         };
         self.keys.identify(key)
     }
 
     fn asks_for_identity(&self, route: &Route) -> bool {
-        route.budgets.iter().any(|&index| self.policy.budgets[index].by.asks_for_identity())
+        route.budgets.iter().any(|&index| self.decider.policy.budgets[index].by.asks_for_identity())
             || route.idempotency.as_ref().is_some_and(|rule| rule.by.asks_for_identity())
     }
 
     fn asks_for_body(&self, route: &Route) -> bool {
-        let by_budget = route.budgets.iter().map(|&index| &self.policy.budgets[index]);
+        let by_budget = route.budgets.iter().map(|&index| &self.decider.policy.budgets[index]);
         by_budget.clone().any(BudgetRule::asks_for_body)
             || route.idempotency.as_ref().is_some_and(|rule| rule.by.asks_for_body())
     }
 
     /// What the request is charged and how it is kept from running twice, and what shadows are charged.
     fn planned(&self, route: &Route, facts: &Facts<'_>) -> Result<(Planned, Vec<Quota>), Malformed> {
-        let (mut quotas, mut shadows) = (Vec::new(), Vec::new());
-        for budget in route.budgets.iter().map(|&index| &self.policy.budgets[index]) {
-            match budget.mode {
-                Mode::Enforce => quotas.push(budget.quota(facts)?),
-                Mode::Shadow => shadows.extend(budget.quota(facts)), // Which refuses nobody, whatever it lacks.
-            }
-        }
+        let budgets = route.budgets.iter().map(|&index| &self.decider.policy.budgets[index]);
+        let Charges { quotas, shadows } = Charges::of(budgets, facts)?;
         let idempotent = route.idempotency.as_ref().map(|rule| Idempotent {
             tenant: tenant(&rule.by, facts),
             route: Some(route.pattern.to_string()),
@@ -226,17 +230,6 @@ impl Front {
 
 /// The body as JSON, nothing if it is something else, and the body again.
 async fn read(body: Body) -> Result<(Option<Value>, Body), Rejection> {
-    let too_large = || Rejection::BodyTooLarge { max: MAX_BODY_BYTES };
-    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
-        return Err(too_large());
-    }
-    match timeout(BODY_TIME_LIMIT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
-        Ok(Ok(whole)) => {
-            let bytes = whole.to_bytes();
-            Ok((strict_json::parse(&bytes).ok(), Body::from(bytes)))
-        }
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Rejection::BodyUnreadable),
-        Err(_) => Err(Rejection::BodyTooSlow),
-    }
+    let bytes = body::whole(body, MAX_BODY_BYTES).await?;
+    Ok((strict_json::parse(&bytes).ok(), Body::from(bytes)))
 }

@@ -1,9 +1,14 @@
 //! The `admit` program as a library: the policy file, and the fronts that decide by it.
 
 pub mod admin;
+pub mod api;
 pub mod authorize;
+mod bearer;
+mod body;
+pub mod certificates;
 pub mod cli;
 pub mod engine;
+mod envoy;
 mod front;
 pub mod gateway;
 pub mod metrics;

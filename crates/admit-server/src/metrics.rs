@@ -18,6 +18,7 @@ pub struct Metrics {
     answer_seconds: Histogram,
     decisions: Family<DecisionLabels, Counter>,
     keyed: Family<OutcomeLabel, Counter>,
+    upstream_failures: Family<KindLabel, Counter>,
 }
 
 /// The metrics as they observe budgets in shadow mode: what these decide is counted apart.
@@ -41,6 +42,11 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
@@ -56,7 +62,10 @@ impl Default for Metrics {
         registry.register("admit_decisions", "Decisions by budget, mode and outcome", decisions.clone());
         let keyed = Family::default();
         registry.register("admit_idempotency", "What became of requests with a key", keyed.clone());
-        Self { registry: Arc::new(registry), answers, answer_seconds, decisions, keyed }
+        let upstream_failures = Family::default();
+        let help = "What upstreams did wrong: a request that was then tried on another counts here too";
+        registry.register("admit_upstream_failures", help, upstream_failures.clone());
+        Self { registry: Arc::new(registry), answers, answer_seconds, decisions, keyed, upstream_failures }
     }
 }
 
@@ -65,6 +74,11 @@ impl Metrics {
     pub fn answered(&self, status: u16, took: Duration) {
         self.answers.get_or_create(&StatusLabel { status }).inc();
         self.answer_seconds.observe(took.as_secs_f64());
+    }
+
+    /// An upstream that failed, by one of a few kinds.
+    pub fn upstream_failed(&self, kind: &'static str) {
+        self.upstream_failures.get_or_create(&KindLabel { kind }).inc();
     }
 
     /// In the OpenMetrics text format.

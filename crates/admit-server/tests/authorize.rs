@@ -122,3 +122,30 @@ async fn what_is_no_request_is_told_and_what_the_policy_does_not_name_is_allowed
     assert_eq!(ask(&service, other, "203.0.113.9").await.status(), 200);
     assert_eq!(ask(&service, Request::get("/elsewhere"), "203.0.113.9").await.status(), 404);
 }
+
+/// A client behind a proxy that sets the one pair of headers could send the other, which won, and name a cheaper request.
+#[tokio::test]
+async fn a_request_that_is_told_in_two_ways_is_not_decided_on() {
+    let service = service().await;
+    let by_nginx = || Request::get("/authorize").header("x-original-uri", "/v1/a/jobs");
+    let spoofed = [
+        by_nginx().header("x-forwarded-uri", "/free"),
+        by_nginx().header("x-forwarded-method", "GET"),
+        Request::post("/authorize/v1/a/jobs").header("x-forwarded-uri", "/free"),
+    ];
+    for request in spoofed {
+        assert_eq!(ask(&service, request, "203.0.113.9").await.status(), 400);
+    }
+}
+
+/// A misspelt status was passed over, and refusals came as 429, which nginx turns into 500.
+#[tokio::test]
+async fn a_status_that_refusals_cannot_have_is_told() {
+    let service = service().await;
+    for query in ["402", "", "403&refuse_with=401"] {
+        let request = Request::get(format!("/authorize?refuse_with={query}")).header("x-original-uri", "/a");
+        assert_eq!(ask(&service, request, "203.0.113.9").await.status(), 400, "{query}");
+    }
+    let of_the_request = Request::get("/authorize/a?refuse_with=402");
+    assert_eq!(ask(&service, of_the_request, "203.0.113.9").await.status(), 200);
+}

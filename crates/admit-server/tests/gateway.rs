@@ -1,102 +1,26 @@
 //! The gateway between a real client and a real upstream.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::net::SocketAddr;
+mod served;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use admit_listen::Limits;
-use admit_server::Front;
-use admit_server::gateway::Gateway;
-use admit_server::metrics::Metrics;
-use admit_server::policy::{Keys, Policy};
-use admit_store::AnyStore;
+use admit_server::policy::Keys;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::routing::{any, get, post};
+use axum::routing::{get, post};
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
+use served::{OPEN, Server, upstream};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
-
-/// A server of its own, which ends with this.
-struct Server {
-    address: SocketAddr,
-    _serving: AbortOnDropHandle<()>,
-}
-
-impl Server {
-    async fn start(router: Router) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = admit_listen::serve(listener, router, Limits::default(), CancellationToken::new());
-        Self { address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
-    }
-
-    /// The gateway with this policy, in front of `upstream`.
-    async fn gateway(upstream: SocketAddr, policy: &str) -> Self {
-        let policy = Policy::parse("test", &format!("upstream = \"http://{upstream}\"\n{policy}"));
-        let policy = policy.unwrap_or_else(|errors| panic!("{:?}", errors.problems()));
-        let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
-        let server = &policy.server;
-        let gateway = Gateway::new(server.upstream.as_ref().unwrap(), server.trusted.clone()).unwrap();
-        Self::start(
-            Front::new(Arc::new(policy), Arc::new(keys()), store, Metrics::default()).in_front_of(gateway),
-        )
-        .await
-    }
-
-    async fn send(&self, request: http::request::Builder, path: &str, body: impl Into<Body>) -> Reply {
-        let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
-        let uri = format!("http://{}{path}", self.address);
-        let response = client.request(request.uri(uri).body(body.into()).unwrap()).await.unwrap();
-        let (head, body) = response.into_parts();
-        Reply { status: head.status, headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
-    }
-
-    async fn get(&self, path: &str) -> Reply {
-        self.send(Request::builder(), path, Body::empty()).await
-    }
-}
-
-struct Reply {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-impl Reply {
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{:?}", self.body))
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().unwrap())
-    }
-}
-
-/// Tells what it got: the method, the path with its query, the headers, and how many bytes the body had.
-async fn echo(request: Request) -> axum::Json<Value> {
-    let (head, body) = request.into_parts();
-    let length = body.collect().await.unwrap().to_bytes().len();
-    let headers: Vec<_> =
-        head.headers.iter().map(|(name, value)| json!([name.as_str(), value.to_str().unwrap()])).collect();
-    axum::Json(
-        json!({"method": head.method.as_str(), "path": head.uri.to_string(), "headers": headers, "length": length}),
-    )
-}
-
-async fn upstream() -> Server {
-    Server::start(Router::new().fallback(any(echo))).await
-}
 
 /// Those of two tenants, one of which pays.
 fn keys() -> Keys {
@@ -107,8 +31,6 @@ fn keys() -> Keys {
     let text = entry("key-1", "tenant = \"acme\"\nplan = \"pro\"") + &entry("key-2", "tenant = \"beta\"");
     Keys::parse("keys.toml", &text).unwrap()
 }
-
-const OPEN: &str = "[budgets.x]\nrate = \"1000/second\"\nby = \"ip\"";
 
 #[tokio::test]
 async fn a_request_passes_as_it_is_without_what_is_about_the_connection() {
@@ -251,7 +173,8 @@ async fn a_known_key_has_its_plan_and_an_unknown_one_touches_no_bucket() {
         match = "GET /v1"
         budgets = ["x"]
     "#;
-    let gateway = Server::gateway(upstream.address, policy).await;
+    let policy = format!("upstream = \"http://{}\"\n{policy}", upstream.address);
+    let (gateway, _) = Server::gateway_with(&policy, keys()).await;
     let call = async |name: &'static str, value: &'static str| {
         gateway.send(Request::builder().header(name, value), "/v1", "").await.status.as_u16()
     };

@@ -188,3 +188,40 @@ async fn it_prints_what_it_is_asked_for() {
     let (code, help, _) = run(&directory, &["serve", "--help"]).await;
     assert!(code == 0 && help.contains("--upstream <URL>") && help.contains("--limit <RATE>"), "{help}");
 }
+
+#[tokio::test]
+async fn both_listeners_are_encrypted_and_what_is_wrong_with_a_file_is_told() {
+    let (directory, upstream) = (tempfile::tempdir().unwrap(), upstream().await);
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    let issued = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    write("server.pem", &issued.cert.pem());
+    write("server.key", &issued.signing_key.serialize_pem());
+    let policy = format!(
+        "upstream = \"{upstream}\"\nstore = \"memory:\"\ntls = {{ certificate = \"server.pem\", key = \"server.key\" }}\n\
+         admin_tls = {{ certificate = \"server.pem\", key = \"server.key\" }}\n\
+         [budgets.x]\nrate = \"1/hour\"\nby = \"ip\"\n"
+    );
+    write("admit.toml", &policy);
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let roots = admit_listen::roots(&directory.path().join("server.pem")).unwrap();
+    let tls = rustls::ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+    let tls = tls.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let https = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls.with_no_client_auth())
+        .https_only()
+        .enable_all_versions()
+        .build();
+    let client = Client::builder(TokioExecutor::new()).build::<_, Body>(https);
+    for (address, path) in [(serving.address, "/"), (serving.admin, "/healthz")] {
+        let response = client.get(format!("https://{address}{path}").parse().unwrap()).await.unwrap();
+        assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2));
+    }
+    serving.stop().await;
+
+    write("admit.toml", &policy.replace("server.key", "server.pem"));
+    for command in ["check", "serve"] {
+        let (code, _, said) = run(&directory, &[command, "admit.toml"]).await;
+        let said = said.replace("\n  │ ", " ");
+        assert!(code == 1 && said.contains("server.pem holds no key"), "{said}");
+    }
+}

@@ -56,6 +56,7 @@ mod limiter;
 mod observe;
 mod problem;
 mod quota;
+mod rejected;
 mod rejection;
 mod replay;
 mod request_key;
@@ -77,6 +78,8 @@ pub use limiter::{Admission, Admitted, Limiter};
 pub use observe::{Event, Keyed, Observer};
 pub use problem::{PROBLEM_JSON, Problem};
 pub use quota::{BudgetPolicy, OnUnavailable, Quota};
+pub use rejected::Rejected;
 pub use rejection::{Refused, Rejection, Render};
+pub use replay::record_of;
 #[doc(inline)]
 pub use run::{Answer, NotRecorded, Run};

@@ -10,7 +10,7 @@ use tracing::{debug, error, warn};
 use crate::fields::Dialect;
 use crate::observe::{Event, Observer, Observers};
 use crate::rejection::{Render, Renders};
-use crate::{CorrelationId, OnUnavailable, Problem, Quota, Refused, Rejection};
+use crate::{CorrelationId, OnUnavailable, Problem, Quota, Refused, Rejected, Rejection};
 
 /// How long a store may take to decide before it counts as unavailable.
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -60,6 +60,12 @@ impl Admitted {
     pub(crate) fn and(mut self, later: Self) -> Self {
         self.debits.extend(later.debits);
         Self { dialect: later.dialect, at: self.at.max(later.at), ..self }
+    }
+
+    /// What was debited, in the order of the quotas, and the tokens that each debit left: nothing for a cost of zero. Empty
+    /// if the store could not answer and the request may run all the same.
+    pub fn debits(&self) -> &[(Quota, Option<f64>)] {
+        &self.debits
     }
 
     /// The response fields that tell what is left.
@@ -125,71 +131,97 @@ impl<S: BudgetStore> Limiter<S> {
 
     /// Charges all quotas, or none. Without quotas the request is admitted without a question.
     pub async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Admission {
-        if quotas.is_empty() {
-            return self.uncharged();
+        match self.decide(request, quotas).await {
+            Ok(admitted) => Admission::Admitted(admitted),
+            Err(rejected) => Admission::Rejected(Box::new(self.problem(request, *rejected))),
         }
-        let charges: Vec<Charge> = quotas.iter().map(|quota| quota.charge.clone()).collect();
+    }
+
+    /// [`Limiter::admit`], for a front that tells a rejection in a form of its own.
+    ///
+    /// # Errors
+    /// [`Rejected`] if the request may not run.
+    pub async fn decide(&self, request: &Parts, quotas: Vec<Quota>) -> Result<Admitted, Box<Rejected>> {
+        if quotas.is_empty() {
+            return Ok(self.uncharged());
+        }
+        let charges = charges(&quotas);
         let take = self.store.take(&charges, self.time.now());
-        match tokio::time::timeout(self.time_limit, take).await {
+        self.decided(request, quotas, take, &self.observers).await
+    }
+
+    /// What [`Limiter::decide`] would decide, with the tokens that are there as what is left. Writes nothing, and tells no
+    /// observer.
+    ///
+    /// # Errors
+    /// As [`Limiter::decide`].
+    pub async fn peek(&self, request: &Parts, quotas: Vec<Quota>) -> Result<Admitted, Box<Rejected>> {
+        if quotas.is_empty() {
+            return Ok(self.uncharged());
+        }
+        let charges = charges(&quotas);
+        let peek = self.store.peek(&charges, self.time.now());
+        self.decided(request, quotas, peek, &Observers::default()).await
+    }
+
+    async fn decided(
+        &self,
+        request: &Parts,
+        quotas: Vec<Quota>,
+        asked: impl Future<Output = Result<Decision, TakeError>>,
+        observers: &Observers,
+    ) -> Result<Admitted, Box<Rejected>> {
+        let error = match tokio::time::timeout(self.time_limit, asked).await {
             Ok(Ok(Decision::Granted(grant))) => {
-                self.tell(&quotas, Event::Granted);
+                tell(observers, &quotas, Event::Granted);
                 let debits = quotas.into_iter().zip(grant.left).collect();
-                Admission::Admitted(Admitted { dialect: self.dialect, debits, at: grant.at })
+                return Ok(Admitted { dialect: self.dialect, debits, at: grant.at });
             }
             Ok(Ok(Decision::Refused(refusal))) => {
                 let refused = Refused { quotas, refusal };
                 for (quota, wait) in refused.violated() {
                     debug!(scope = quota.name(), ?wait, "refused");
-                    self.observers.tell(Event::Refused(&quota.charge.scope));
+                    observers.tell(Event::Refused(&quota.charge.scope));
                 }
                 let fields = self.dialect.refused(&refused);
-                self.reject(request, Rejection::Refused(refused), None, fields)
+                return Err(Box::new(Rejected { why: Rejection::Refused(refused), fields, id: None }));
             }
-            Ok(Err(TakeError::Charge(cause))) => {
-                let id = CorrelationId::of(request);
-                error!(correlation_id = %id, error = %Causes(&cause), "the charges are wrong");
-                self.tell(&quotas, Event::Unavailable);
-                self.reject(request, Rejection::Internal, Some(&id), HeaderMap::new())
-            }
-            Ok(Err(TakeError::Unavailable(cause))) => self.unavailable(request, &quotas, &cause),
-            Err(elapsed) => self.unavailable(request, &quotas, &Unavailable::new("budget", elapsed)),
-        }
-    }
-
-    fn uncharged(&self) -> Admission {
-        Admission::Admitted(Admitted { dialect: self.dialect, ..Admitted::default() })
-    }
-
-    fn unavailable(&self, request: &Parts, quotas: &[Quota], cause: &Unavailable) -> Admission {
-        let id = CorrelationId::of(request);
-        if quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen) {
+            Ok(Err(error)) => error,
+            Err(elapsed) => Unavailable::new("budget", elapsed).into(),
+        };
+        if let TakeError::Unavailable(cause) = &error
+            && quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen)
+        {
+            let id = CorrelationId::of(request);
             warn!(correlation_id = %id, error = %Causes(cause), "budgets unavailable; the request runs uncharged");
-            self.tell(quotas, Event::FailedOpen);
-            return self.uncharged();
+            tell(observers, &quotas, Event::FailedOpen);
+            return Ok(self.uncharged());
         }
-        error!(correlation_id = %id, error = %Causes(cause), "budgets unavailable; the request does not run");
-        self.tell(quotas, Event::Unavailable);
-        self.reject(request, Rejection::Unavailable, Some(&id), HeaderMap::new())
+        tell(observers, &quotas, Event::Unavailable);
+        Err(failed(request, &error))
     }
 
-    fn reject(
-        &self,
-        request: &Parts,
-        why: Rejection,
-        id: Option<&CorrelationId>,
-        fields: HeaderMap,
-    ) -> Admission {
-        let mut problem = self.renders.problem(request, &why, id);
-        for (name, value) in fields {
-            if let Some(name) = name {
-                problem = problem.header(name, value);
-            }
-        }
-        Admission::Rejected(Box::new(problem))
+    /// Gives back what a granted take debited, for a request that was admitted and then did not run: once for each take.
+    ///
+    /// # Errors
+    /// [`Rejected`] if the store could not; nothing was given back then.
+    pub async fn refund(&self, request: &Parts, quotas: &[Quota]) -> Result<(), Box<Rejected>> {
+        let charges = charges(quotas);
+        let error = match tokio::time::timeout(self.time_limit, self.store.refund(&charges)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(elapsed) => Unavailable::new("budget", elapsed).into(),
+        };
+        Err(failed(request, &error))
     }
 
-    fn tell<'a>(&self, quotas: &'a [Quota], event: impl Fn(&'a admit::Scope) -> Event<'a>) {
-        quotas.iter().for_each(|quota| self.observers.tell(event(&quota.charge.scope)));
+    /// The problem that tells a rejection of this limiter in HTTP.
+    pub fn problem(&self, request: &Parts, rejected: Rejected) -> Problem {
+        rejected.problem(request, &self.renders)
+    }
+
+    fn uncharged(&self) -> Admitted {
+        Admitted { dialect: self.dialect, ..Admitted::default() }
     }
 
     /// Gives back what an admission debited, for a request that did not run after all. If the store cannot, the tokens
@@ -203,6 +235,29 @@ impl<S: BudgetStore> Limiter<S> {
             Ok(Ok(())) => {}
             Ok(Err(cause)) => warn!(error = %Causes(&cause), "a charge was not given back"),
             Err(elapsed) => warn!(error = %Causes(&elapsed), "a charge was not given back"),
+        }
+    }
+}
+
+fn charges(quotas: &[Quota]) -> Vec<Charge> {
+    quotas.iter().map(|quota| quota.charge.clone()).collect()
+}
+
+fn tell<'a>(observers: &Observers, quotas: &'a [Quota], event: impl Fn(&'a admit::Scope) -> Event<'a>) {
+    quotas.iter().for_each(|quota| observers.tell(event(&quota.charge.scope)));
+}
+
+/// The log has the cause, and the client what it stands under there.
+fn failed(request: &Parts, error: &TakeError) -> Box<Rejected> {
+    let id = CorrelationId::of(request);
+    match error {
+        TakeError::Charge(cause) => {
+            error!(correlation_id = %id, error = %Causes(cause), "the charges are wrong");
+            Rejected::failed(Rejection::Internal, id)
+        }
+        TakeError::Unavailable(cause) => {
+            error!(correlation_id = %id, error = %Causes(cause), "budgets unavailable; the request does not run");
+            Rejected::failed(Rejection::Unavailable, id)
         }
     }
 }
@@ -228,5 +283,21 @@ mod tests {
         let one = admitted(vec![Quota::new(scope, Key::of("k"), "2/hour".parse().unwrap(), "")]).await;
         let none = admitted(Vec::new()).await;
         assert_eq!(one.and(none).fields()["x-ratelimit-remaining"], "1");
+    }
+
+    #[tokio::test]
+    async fn a_peek_decides_alike_and_takes_nothing() {
+        let scope = Scope::from_static("x");
+        let limiter = Limiter::new(MemoryStore::new(Rules::new([scope.clone()]).unwrap()));
+        let (parts, ()) = http::Request::new(()).into_parts();
+        let quotas = || vec![Quota::new(scope.clone(), Key::of("k"), "1/hour".parse().unwrap(), "")];
+        for _ in 0..2 {
+            assert_eq!(limiter.peek(&parts, quotas()).await.unwrap().debits()[0].1, Some(1.0));
+        }
+        assert_eq!(limiter.decide(&parts, quotas()).await.unwrap().debits()[0].1, Some(0.0));
+        let refused = limiter.peek(&parts, quotas()).await.unwrap_err();
+        assert!(matches!(refused.why, Rejection::Refused(_)) && refused.fields.contains_key("ratelimit"));
+        limiter.refund(&parts, &quotas()).await.unwrap();
+        assert!(limiter.peek(&parts, quotas()).await.is_ok());
     }
 }

@@ -29,3 +29,5 @@ pub const IDEMPOTENCY_IN_FLIGHT: &str = section!("idempotency-in-flight");
 pub const IDEMPOTENCY_BLOCKED: &str = section!("idempotency-blocked");
 /// 409, not to be tried again: the request ran before, and its response is not kept.
 pub const IDEMPOTENCY_RESPONSE_NOT_KEPT: &str = section!("idempotency-response-not-kept");
+/// 409, not to be tried again: the ticket of a run no longer holds its key.
+pub const IDEMPOTENCY_TICKET_LOST: &str = section!("idempotency-ticket-lost");

@@ -30,6 +30,14 @@ pub(crate) fn is_final(status: StatusCode) -> bool {
         ))
 }
 
+/// The record of a response, of which a body longer than `max` bytes and the headers that describe one exchange are not
+/// kept; nothing if a retry is meant to run: after 5xx, 429, 408, 401 and 403.
+///
+/// For a front that is told what a run came to. A handler in this process has [`Run::answer`](crate::Run::answer).
+pub fn record_of(response: &Parts, body: &Bytes, max: usize) -> Option<Outcome> {
+    is_final(response.status).then(|| outcome(response, body, max))
+}
+
 /// What is kept of a response whose body is no longer than `max` bytes; of a longer one, that it was given.
 pub(crate) fn outcome(parts: &Parts, body: &Bytes, max: usize) -> Outcome {
     if body.len() > max {

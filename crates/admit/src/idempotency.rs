@@ -160,6 +160,11 @@ impl RecordKey {
         Self(digest.finalize().into())
     }
 
+    /// A name that was made before, as a ticket carries it.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The 32 bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use admit::Budget;
-use admit_listen::Limits;
+use admit_listen::{Limits, serve_tls};
 use admit_store::AnyStore;
 use admit_store::maintenance::Maintenance;
 use clap::Args;
@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::print;
 use crate::authorize::AUTHORIZE;
+use crate::certificates::Certificates;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::policy::{KeyPart, Keys, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
@@ -53,10 +54,12 @@ pub(super) struct Serve {
 
 /// Reads a policy file, and the file of keys that it names.
 pub(super) fn read_policy(file: &Path) -> miette::Result<(Policy, Keys)> {
-    let policy = Policy::parse(&file.display().to_string(), &read(file)?)?;
+    let mut policy = Policy::parse(&file.display().to_string(), &read(file)?)?;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    policy.server.beside(directory);
     let keys = match &policy.server.keys {
         Some(keys) => {
-            let keys = file.parent().unwrap_or(Path::new("")).join(keys);
+            let keys = directory.join(keys);
             Keys::parse(&keys.display().to_string(), &read(&keys)?)?
         }
         None => Keys::default(),
@@ -101,7 +104,9 @@ impl Serve {
             }
         };
         let server = &mut policy.server;
-        server.upstream = self.upstream.or(server.upstream.take());
+        if let Some(upstream) = self.upstream {
+            server.upstream.urls = vec![upstream];
+        }
         server.listen = self.listen.unwrap_or(server.listen);
         server.admin = self.admin.unwrap_or(server.admin);
         server.store = self.store.unwrap_or_else(|| server.store.clone());
@@ -114,11 +119,20 @@ async fn listen(address: SocketAddr) -> miette::Result<TcpListener> {
     listener.wrap_err_with(|| format!("{address} cannot be listened on"))
 }
 
+/// Decisions are there for everybody who reaches them, unless the policy names tokens.
+fn warn_if_open(policy: &Policy, address: SocketAddr) {
+    let decisions = &policy.server.decisions;
+    let are_served = policy.server.upstream.urls.is_empty() || decisions.prefix.is_some();
+    if are_served && decisions.tokens.is_open() && !address.ip().is_loopback() {
+        tracing::warn!(%address, "everybody who reaches this address may spend budgets; set decision_tokens");
+    }
+}
+
 async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
     let rules = policy.rules().into_diagnostic()?;
-    let gateway = policy.server.upstream.as_ref();
-    let gateway = gateway.map(|upstream| Gateway::new(upstream, policy.server.trusted.clone()));
-    let gateway = gateway.transpose().into_diagnostic()?;
+    let metrics = Metrics::default();
+    let gateway = Gateway::new(&policy.server, metrics.clone()).into_diagnostic()?;
+    let certificates = Certificates::load(&policy.server).into_diagnostic()?;
     let store = AnyStore::open(policy.server.store.reveal(), rules).await.into_diagnostic();
     let store = store.wrap_err_with(|| format!("the store {} cannot be opened", policy.server.store))?;
     let listener = listen(policy.server.listen).await?;
@@ -135,20 +149,22 @@ async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
     }
     let maintenance = tokio::spawn(Maintenance::new(store.clone()).run(shutdown.clone().cancelled_owned()));
     let admin_address = admin_listener.local_addr().into_diagnostic()?;
-    let serves = match &policy.server.upstream {
-        Some(upstream) => format!("a gateway to {}", upstream.0),
+    let serves = match &gateway {
+        Some(gateway) => format!("a gateway to {gateway}"),
         None => format!("decisions at http://{address}{AUTHORIZE}"),
     };
     tracing::info!(%address, admin = %admin_address, serves, store = %policy.server.store, "listening");
+    warn_if_open(&policy, address);
     let metrics = Metrics::default();
     let admin = admin::router(&policy, store.clone(), metrics.clone());
-    let admin = tokio::spawn(admit_listen::serve(admin_listener, admin, Limits::default(), shutdown.clone()));
+    let (tls, limits) = (certificates.admin, Limits::default());
+    let admin = tokio::spawn(serve_tls(admin_listener, admin, tls, limits, shutdown.clone()));
     let front = Front::new(Arc::new(policy), Arc::new(keys), store, metrics);
     let router = match gateway {
         Some(gateway) => front.in_front_of(gateway),
         None => front.decide(),
     };
-    admit_listen::serve(listener, router, Limits::default(), shutdown).await;
+    serve_tls(listener, router, certificates.main, Limits::default(), shutdown).await;
     let _ = admin.await; // As below.
     let _ = maintenance.await; // If it panicked, it has said so.
     Ok(())

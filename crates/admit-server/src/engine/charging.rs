@@ -35,18 +35,28 @@ impl Charging for BudgetRule {
             Some(identity) => (Some(identity.tenant.as_str()), identity.plan.as_deref()),
             None => (None, None),
         };
-        let budget = self.budget_of(tenant, plan);
-        let reason = format!("{budget} by {}", self.by);
-        let mut quota = Quota::new(self.scope.clone(), key(&self.by, facts), budget, reason)
-            .cost(cost(&self.cost, facts)?);
-        if self.spent_by_replays {
-            quota = quota.spent_by_replays();
-        }
-        if self.when_unavailable == WhenUnavailable::Admit {
-            quota = quota.fail_open();
-        }
-        Ok(quota)
+        Ok(quota(self, key(&self.by, facts), cost(&self.cost, facts)?, tenant, plan))
     }
+}
+
+/// A charge on a budget of the policy, whichever front it comes from.
+pub(super) fn quota(
+    rule: &BudgetRule,
+    key: Key,
+    cost: Cost,
+    tenant: Option<&str>,
+    plan: Option<&str>,
+) -> Quota {
+    let budget = rule.budget_of(tenant, plan);
+    let reason = format!("{budget} by {}", rule.by);
+    let mut quota = Quota::new(rule.scope.clone(), key, budget, reason).cost(cost);
+    if rule.spent_by_replays {
+        quota = quota.spent_by_replays();
+    }
+    if rule.when_unavailable == WhenUnavailable::Admit {
+        quota = quota.fail_open();
+    }
+    quota
 }
 
 /// Whose idempotency keys a request uses.
@@ -63,9 +73,13 @@ fn key(source: &KeySource, facts: &Facts<'_>) -> Key {
             part => Key::of(&text(part, facts)),
         };
     }
+    let texts: Vec<_> = source.parts.iter().map(|part| text(part, facts)).collect();
+    joined(texts.iter().map(AsRef::as_ref))
+}
+
+pub(super) fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> Key {
     let mut joined = Vec::new();
-    for part in &source.parts {
-        let text = text(part, facts);
+    for text in texts {
         joined.extend((text.len() as u64).to_be_bytes());
         joined.extend(text.as_bytes());
     }
@@ -88,7 +102,7 @@ fn text<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Cow<'f, str> {
                 other => Cow::Owned(other.to_string()),
             })
         }
-        KeyPart::Entry(_) => None, // Of descriptors alone, as the policy has it.
+        KeyPart::Entry(name) => facts.entry(name).map(Cow::Borrowed),
         KeyPart::Constant(text) => Some(Cow::Borrowed(text.as_str())),
     };
     found.unwrap_or_default()
@@ -153,6 +167,7 @@ mod tests {
                 identity: self.identity.as_ref(),
                 body_bytes: Some(17),
                 json: self.json.as_ref(),
+                entries: &[],
             }
         }
     }

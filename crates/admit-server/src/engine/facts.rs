@@ -1,7 +1,7 @@
 //! What a policy may ask about a request.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use http::{HeaderMap, Method};
 use serde_json::Value;
@@ -29,9 +29,32 @@ pub struct Facts<'a> {
     pub body_bytes: Option<u64>,
     /// Its body, if it was read and is JSON.
     pub json: Option<&'a Value>,
+    /// The entries of an Envoy descriptor; an HTTP request has none.
+    pub entries: &'a [(&'a str, &'a str)],
 }
 
 impl<'a> Facts<'a> {
+    /// Those of a request of which only the headers are known.
+    pub fn of_headers(headers: &'a HeaderMap) -> Self {
+        Self {
+            method: &Method::GET,
+            path: "/",
+            names: Vec::new(),
+            query: None,
+            headers,
+            client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            identity: None,
+            body_bytes: None,
+            json: None,
+            entries: &[],
+        }
+    }
+
+    /// The value of an entry.
+    pub(super) fn entry(&self, wanted: &str) -> Option<&'a str> {
+        self.entries.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
+    }
+
     /// What stands for a name in the route's path.
     pub(super) fn name(&self, wanted: &str) -> Option<&'a str> {
         self.names.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value)

@@ -1,10 +1,16 @@
 //! Works out what a request is charged: from what the policy says, and from what the request has.
 //!
-//! Every front (gateway, forward-auth, Envoy) gathers the [`Facts`] of its requests and asks here, so that all of them
+//! Every front (gateway, forward-auth, decision API, Envoy) gathers the [`Facts`] of its requests and asks here, so that all of them
 //! charge the same.
 
+mod charges;
 mod charging;
+mod decider;
 mod facts;
+mod named;
 
+pub use charges::Charges;
 pub use charging::{Charging, Malformed, tenant};
+pub use decider::Decider;
 pub use facts::Facts;
+pub use named::{Named, NamedError};

@@ -13,7 +13,8 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 
 /// Adds the peer to `X-Forwarded-For` and `Forwarded` (RFC 7239). What a peer that is no trusted proxy has sent there is
 /// dropped first: it may be made up. `X-Forwarded-Host` and `-Proto` are those of the first trusted proxy.
-pub(super) fn set(headers: &mut HeaderMap, peer: Option<IpAddr>, trusted: &TrustedProxies) {
+pub(super) fn set(headers: &mut HeaderMap, peer: Option<IpAddr>, encrypted: bool, trusted: &TrustedProxies) {
+    let proto = if encrypted { "https" } else { "http" };
     let Some(peer) = peer.map(|peer| peer.to_canonical()) else { return };
     if !trusted.trusts(peer) {
         for name in [X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, FORWARDED] {
@@ -26,7 +27,7 @@ pub(super) fn set(headers: &mut HeaderMap, peer: Option<IpAddr>, trusted: &Trust
         IpAddr::V4(v4) => v4.to_string(),
         IpAddr::V6(v6) => format!("\"[{v6}]\""),
     };
-    let mut element = format!("for={node};proto=http");
+    let mut element = format!("for={node};proto={proto}");
     if let Some(host) =
         host.as_ref().and_then(|host| host.to_str().ok()).filter(|host| !host.contains(['"', '\\']))
     {
@@ -36,7 +37,7 @@ pub(super) fn set(headers: &mut HeaderMap, peer: Option<IpAddr>, trusted: &Trust
     if let Some(host) = host {
         headers.entry(X_FORWARDED_HOST).or_insert(host);
     }
-    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
 }
 
 /// Adds an element to a list, in the one line that some upstreams look at.
@@ -54,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    fn set_for(peer: &str, trusted: &str) -> HeaderMap {
+    fn set_for(peer: &str, encrypted: bool, trusted: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("host", "api.example"),
@@ -67,13 +68,13 @@ mod tests {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         let trusted = TrustedProxies::new([trusted.parse().unwrap()], ForwardedField::XForwardedFor);
-        set(&mut headers, Some(peer.parse().unwrap()), &trusted);
+        set(&mut headers, Some(peer.parse().unwrap()), encrypted, &trusted);
         headers
     }
 
     #[test]
     fn what_a_trusted_proxy_says_is_kept_and_anybody_else_is_forgotten() {
-        let kept = set_for("10.0.0.1", "10.0.0.0/8");
+        let kept = set_for("10.0.0.1", false, "10.0.0.0/8");
         assert_eq!(kept["x-forwarded-for"], "1.1.1.1, 2.2.2.2, 10.0.0.1");
         assert_eq!(kept["forwarded"], "for=1.1.1.1, for=10.0.0.1;proto=http;host=\"api.example\"");
         assert_eq!(
@@ -81,12 +82,12 @@ mod tests {
             (&"https".parse().unwrap(), &"outer.example".parse().unwrap())
         );
 
-        let own = set_for("2001:db8::1", "10.0.0.0/8");
+        let own = set_for("2001:db8::1", true, "10.0.0.0/8");
         assert_eq!(own["x-forwarded-for"], "2001:db8::1");
-        assert_eq!(own["forwarded"], "for=\"[2001:db8::1]\";proto=http;host=\"api.example\"");
+        assert_eq!(own["forwarded"], "for=\"[2001:db8::1]\";proto=https;host=\"api.example\"");
         assert_eq!(
             (&own["x-forwarded-proto"], &own["x-forwarded-host"]),
-            (&"http".parse().unwrap(), &"api.example".parse().unwrap())
+            (&"https".parse().unwrap(), &"api.example".parse().unwrap())
         );
     }
 }

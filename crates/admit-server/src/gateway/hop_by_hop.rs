@@ -1,23 +1,23 @@
 //! Headers that are about one connection, and go no further (RFC 9110, section 7.6.1).
 
 use http::header::{
-    CONNECTION, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderValue};
 
-const ALWAYS: [HeaderName; 9] = [
+const ALWAYS: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
     TE,
-    TRAILER,
     TRANSFER_ENCODING,
     UPGRADE,
 ];
 
-/// Removes them: those of the standard, and those that `Connection` names. `TE: trailers` stays, as gRPC asks for it.
+/// Removes them: those of the standard, and those that `Connection` names. `TE: trailers` stays, as gRPC asks for it,
+/// and `Trailer`, without which HTTP/1.1 passes no trailers on.
 pub(super) fn strip(headers: &mut HeaderMap) {
     let wants_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     let named: Vec<HeaderName> =

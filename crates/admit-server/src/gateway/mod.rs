@@ -1,153 +1,216 @@
-//! A streaming reverse proxy to one upstream.
+//! A streaming reverse proxy to one service, served by one upstream or by several.
 //!
-//! Bodies pass as they come, in both directions, also after an upgrade (WebSocket). A request is sent again by itself only
-//! where nothing of it was sent before. What the upstream does wrong is told apart: 502 if it cannot be reached or breaks
-//! off, 504 if it does not answer in time.
+//! Bodies pass as they come, in both directions, also after an upgrade (WebSocket). A request is sent again, to another
+//! upstream if there is one, only where nothing of it was sent before. What goes wrong is told apart: 502 if the upstream
+//! cannot be reached or breaks off, 504 if it takes too long, 408 if the client does.
 
+mod body;
+mod failure;
 mod forwarded;
 mod hop_by_hop;
+mod request_head;
+mod roots;
+mod rotation;
+mod target;
 mod upgrade;
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use admit_listen::Peer;
+use admit_listen::{Encrypted, Peer};
+use admit_tower::CorrelationId;
 use admit_tower::client_ip::TrustedProxies;
-use admit_tower::{CorrelationId, Problem};
 use axum::body::Body;
-use http::uri::{Authority, Scheme};
-use http::{Request, Response, StatusCode, Uri, Version};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::sync::watch;
 use tower::Service;
 
-use crate::policy::Upstream;
+use crate::metrics::Metrics;
+use crate::policy::{Server, Upstreams};
+use body::{Download, Phase, Progress, Timer, Upload, timer};
+use failure::Failure;
+use rotation::Rotation;
+use target::Target;
 
-/// How long the upstream may take to accept a connection.
-const CONNECT_TIME_LIMIT: Duration = Duration::from_secs(5);
-/// How long the upstream may take until the head of its response.
-const HEAD_TIME_LIMIT: Duration = Duration::from_secs(60);
-/// How long a connection to the upstream is kept that nobody uses. Most servers close theirs after some time more.
-const IDLE_TIME_LIMIT: Duration = Duration::from_secs(15);
+pub use roots::GatewayError;
 
-/// Sends requests to the upstream. Clones share its connections.
+/// Sends requests to the upstreams. Clones share its connections, and what it knows of the upstreams' health.
 #[derive(Clone, Debug)]
-pub struct Gateway {
-    client: Client<HttpConnector, Body>,
-    scheme: Scheme,
-    authority: Authority,
+pub struct Gateway(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    upstreams: Upstreams,
+    rotation: Rotation,
     trusted: TrustedProxies,
+    metrics: Metrics,
 }
 
-/// An upstream that the gateway cannot speak to.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the upstream {0} cannot be spoken to: it has no host, or a scheme other than http")]
-pub struct GatewayError(Uri);
-
 impl Gateway {
-    /// A gateway to the upstream. It makes no connection yet.
+    /// The gateway to the upstreams that a policy names, if it names any. It makes no connection yet.
     ///
     /// # Errors
-    /// [`GatewayError`] if the upstream is not spoken to in plain HTTP.
-    pub fn new(upstream: &Upstream, trusted: TrustedProxies) -> Result<Self, GatewayError> {
-        let unspoken = || GatewayError(upstream.0.clone());
-        let scheme =
-            upstream.0.scheme().filter(|scheme| **scheme == Scheme::HTTP).cloned().ok_or_else(unspoken)?;
-        let authority = upstream.0.authority().cloned().ok_or_else(unspoken)?;
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT_TIME_LIMIT));
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE_TIME_LIMIT)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Ok(Self { client, scheme, authority, trusted })
+    /// [`GatewayError`] if no certificate of an upstream could be checked.
+    pub fn new(server: &Server, metrics: Metrics) -> Result<Option<Self>, GatewayError> {
+        let upstreams = server.upstream.clone();
+        if upstreams.urls.is_empty() {
+            return Ok(None);
+        }
+        let tls = roots::client_config(&upstreams)?;
+        let target = |url| Target::new(url, &tls, &upstreams.limits);
+        let rotation = Rotation::new(upstreams.urls.iter().filter_map(target).collect());
+        let trusted = server.trusted.clone();
+        Ok(Some(Self(Arc::new(Shared { upstreams, rotation, trusted, metrics }))))
+    }
+
+    /// Whether this is what [`Gateway::new`] would make of the policy, so that its connections can be kept. A file of roots
+    /// may have changed under its name, so that a gateway with one is made anew.
+    pub fn is_of(&self, server: &Server) -> bool {
+        let shared = &self.0;
+        shared.upstreams == server.upstream
+            && shared.trusted == server.trusted
+            && shared.upstreams.ca.is_none()
     }
 
     async fn forward(self, mut request: Request<Body>) -> Response<Body> {
+        let shared = &self.0;
         let id = request.extensions().get().cloned().unwrap_or_else(CorrelationId::random);
-        let upgrade = upgrade::asked(&mut request);
+        let order = shared.rotation.order();
+        let mut upgrade = upgrade::asked(&mut request);
+        if !order.iter().all(|member| member.target.has_upgrades()) {
+            upgrade = None;
+        }
+        request_head::settle(&mut request);
         hop_by_hop::strip(request.headers_mut());
         if let Some(upgrade) = &upgrade {
             upgrade.ask(request.headers_mut());
         }
-        let peer = request.extensions().get::<Peer>().copied();
-        forwarded::set(request.headers_mut(), peer.map(|Peer(address)| address.ip()), &self.trusted);
-        let path = request.uri().path_and_query().cloned();
-        let mut uri = Uri::builder().scheme(self.scheme).authority(self.authority);
-        if let Some(path) = path {
-            uri = uri.path_and_query(path);
-        }
-        let Ok(uri) = uri.build() else {
-            return problem(StatusCode::BAD_REQUEST, "the request names no path", "bad_request");
-        };
-        *request.uri_mut() = uri;
-        *request.version_mut() = Version::HTTP_11;
+        let peer = request.extensions().get::<Peer>().map(|Peer(address)| address.ip());
+        let encrypted = request.extensions().get::<Encrypted>().is_some();
+        forwarded::set(request.headers_mut(), peer, encrypted, &shared.trusted);
 
-        match tokio::time::timeout(HEAD_TIME_LIMIT, self.client.request(request)).await {
-            Ok(Ok(response)) => {
-                let mut response = response.map(Body::new);
-                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                    return match upgrade {
-                        Some(upgrade) => upgrade.join(response),
-                        None => {
-                            tracing::error!(correlation_id = %id, "the upstream switched protocols unasked");
-                            bad_gateway()
-                        }
-                    };
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path_and_query().cloned();
+        let (progress, progresses) = watch::channel(Progress { pieces: 0, request: Phase::Upstream });
+        let upload = Upload::new(body, progress.clone(), shared.upstreams.limits.idle);
+        let mut total = timer(shared.upstreams.limits.total);
+        let mut failure = Failure::Connect; // Of the last upstream; there is one.
+        for member in order {
+            let target = &member.target;
+            let mut request = Request::from_parts(parts.clone(), upload.clone());
+            target.address(&mut request, path.clone());
+            let sending = target.client(upgrade.is_some()).request(request);
+            failure = match shared.head(sending, progresses.clone(), &mut total).await {
+                Ok(response) => return self.clone().answer(response, upgrade, progress, total, target, id),
+                Err((failure, cause)) => {
+                    shared.failed(&id, &target.to_string(), failure, cause.as_ref().map(|cause| cause as _));
+                    failure
                 }
-                hop_by_hop::strip(response.headers_mut());
-                response
+            };
+            if !failure.is_before_the_request() {
+                break;
             }
-            Ok(Err(error)) => {
-                let cause = &error as &(dyn Error + 'static);
-                tracing::error!(correlation_id = %id, error = cause, "the upstream did not answer");
-                if is_timeout(cause) { too_slow() } else { bad_gateway() }
+            shared.rotation.leave_out(member);
+        }
+        failure.response()
+    }
+
+    fn answer(
+        self,
+        mut response: Response<Incoming>,
+        upgrade: Option<upgrade::Upgrade>,
+        progress: watch::Sender<Progress>,
+        total: Timer,
+        target: &Target,
+        id: CorrelationId,
+    ) -> Response<Body> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return match upgrade {
+                Some(upgrade) => upgrade.join(response.map(Body::new)),
+                None => {
+                    self.0.failed(&id, &target.to_string(), Failure::BrokeOff, None); // It was not asked to.
+                    Failure::BrokeOff.response()
+                }
+            };
+        }
+        hop_by_hop::strip(response.headers_mut());
+        let (shared, upstream) = (self.0.clone(), target.to_string());
+        let failed = move |failure, cause: Option<hyper::Error>| {
+            shared.failed(&id, &upstream, failure, cause.as_ref().map(|cause| cause as _));
+        };
+        let idle = self.0.upstreams.limits.idle;
+        response.map(|body| Body::new(Download::new(body, progress, idle, total, failed)))
+    }
+}
+
+impl Shared {
+    /// Waits for the head of the response.
+    async fn head(
+        &self,
+        sending: hyper_util::client::legacy::ResponseFuture,
+        progress: watch::Receiver<Progress>,
+        total: &mut Timer,
+    ) -> Result<Response<Incoming>, (Failure, Option<hyper_util::client::legacy::Error>)> {
+        let limit = self.upstreams.limits.head;
+        let mut seen = progress.clone();
+        let too_slow = async {
+            loop {
+                // While the client's turn lasts, the body itself counts the time.
+                let of_client = seen.borrow_and_update().request == Phase::Client;
+                let limit = if of_client { Duration::MAX } else { limit };
+                match tokio::time::timeout(limit, seen.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) | Err(_) => return,
+                }
             }
-            Err(_) => {
-                tracing::error!(correlation_id = %id, limit = ?HEAD_TIME_LIMIT, "the upstream did not answer in time");
-                too_slow()
+        };
+        tokio::select! {
+            sent = sending => sent.map_err(|error| {
+                let failure = match progress.borrow().request {
+                    Phase::Failed(failure) => failure,
+                    Phase::Upstream | Phase::Client => Failure::of(&error),
+                };
+                (failure, Some(error))
+            }),
+            () = too_slow => Err((Failure::HeadTime, None)),
+            _ = total => Err((Failure::TotalTime, None)),
+        }
+    }
+
+    /// Tells operators.
+    fn failed(
+        &self,
+        id: &CorrelationId,
+        upstream: &str,
+        failure: Failure,
+        cause: Option<&(dyn Error + 'static)>,
+    ) {
+        match failure.kind() {
+            Some(kind) => {
+                self.metrics.upstream_failed(kind);
+                tracing::error!(correlation_id = %id, upstream, error = cause, "{failure}");
             }
+            None => tracing::debug!(correlation_id = %id, upstream, error = cause, "{failure}"),
         }
     }
 }
 
-fn is_timeout(mut error: &(dyn Error + 'static)) -> bool {
-    loop {
-        if error
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
-        {
-            return true;
+/// The upstreams' URLs.
+impl fmt::Display for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, member) in self.0.rotation.members().iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            write!(f, "{comma}{}", member.target)?;
         }
-        let Some(source) = error.source() else { return false };
-        error = source;
+        Ok(())
     }
-}
-
-fn bad_gateway() -> Response<Body> {
-    problem(
-        StatusCode::BAD_GATEWAY,
-        "the service behind this gateway cannot be reached, or broke off",
-        "bad_gateway",
-    )
-}
-
-fn too_slow() -> Response<Body> {
-    problem(
-        StatusCode::GATEWAY_TIMEOUT,
-        "the service behind this gateway did not answer in time",
-        "gateway_timeout",
-    )
-}
-
-fn problem(status: StatusCode, detail: &'static str, error: &'static str) -> Response<Body> {
-    Problem::new(status).detail(detail).with("error", error).into_response()
 }
 
 impl Service<Request<Body>> for Gateway {

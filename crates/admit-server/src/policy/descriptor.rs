@@ -56,19 +56,37 @@ impl Descriptor {
         Ok(Self { domain, entries: entries.into_iter().collect(), budgets })
     }
 
-    /// Whether it is about a descriptor of these entries.
+    /// Whether it is about a descriptor of these entries. One with two entries of one key is not: a policy has no such
+    /// rule.
     pub fn matches<'e>(
         &self,
         domain: &str,
-        mut entries: impl ExactSizeIterator<Item = (&'e str, &'e str)>,
+        entries: impl ExactSizeIterator<Item = (&'e str, &'e str)> + Clone,
     ) -> bool {
         let of_domain = self.domain.as_deref().is_none_or(|wanted| wanted == domain);
-        of_domain
-            && entries.len() == self.entries.len()
-            && entries.all(|(key, value)| match self.entries.get(key) {
-                Some(EntryValue::Any) => true,
-                Some(EntryValue::Exactly(wanted)) => wanted == value,
-                None => false,
+        let has = |(key, wanted): (&String, &EntryValue)| {
+            entries.clone().any(|(found, value)| {
+                found == key
+                    && match wanted {
+                        EntryValue::Any => true,
+                        EntryValue::Exactly(wanted) => wanted == value,
+                    }
             })
+        };
+        of_domain && entries.len() == self.entries.len() && self.entries.iter().all(has)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two entries of one key passed for entries of two keys, and the budget of the second was charged for all as one.
+    #[test]
+    fn a_key_that_stands_twice_is_not_two_keys() {
+        let entries = ["a", "b"].map(|key| (key.to_owned(), EntryValue::Any));
+        let rule = Descriptor { domain: None, entries: entries.into(), budgets: Vec::new() };
+        assert!(rule.matches("d", [("b", "1"), ("a", "2")].into_iter()));
+        assert!(!rule.matches("d", [("a", "1"), ("a", "2")].into_iter()));
     }
 }

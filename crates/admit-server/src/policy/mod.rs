@@ -25,6 +25,7 @@
 //! ```
 
 mod budget;
+mod decisions;
 mod descriptor;
 mod idempotency;
 mod keys;
@@ -34,18 +35,22 @@ mod routes;
 mod section;
 mod server;
 mod sources;
+mod tls;
+mod upstream;
 
 use admit::{Budget, Retention, Rules, Scopes};
 
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
+pub use decisions::{DecisionTokens, Decisions, Prefix, PrefixError};
 pub use descriptor::{Descriptor, EntryValue};
 pub use idempotency::IdempotencyRule;
 pub use keys::{Identity, Keys};
 pub use problems::{PolicyErrors, PolicyProblem};
 pub use route::{Pattern, PatternError, Route};
 pub use routes::Routes;
-pub use server::{Server, StoreUrl, StoreUrlError, Upstream, UpstreamError};
+pub use server::{Server, StoreUrl, StoreUrlError};
 pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
+pub use upstream::{Upstream, UpstreamError, UpstreamLimits, Upstreams};
 
 use problems::Problems;
 use section::{Section, document, list};
@@ -117,7 +122,7 @@ impl Policy {
         Ok(Self { server, budgets, routes, descriptors: Vec::new() })
     }
 
-    fn read(mut section: Section<'_>, problems: &Problems) -> Option<Self> {
+    fn read<'a>(mut section: Section<'a>, problems: &'a Problems) -> Option<Self> {
         let server = Server::read(&mut section, problems);
         let mut budgets = section
             .each("budgets", |name, span, value| BudgetRule::read(name, span, value, &server, problems));
@@ -128,17 +133,24 @@ impl Policy {
         let descriptors = section.member("descriptors", |value| {
             Ok(list(value, problems, |value| Descriptor::read(value, &budgets, problems)))
         });
+        server.decisions.check(&budgets, &section, problems);
         section.finish();
         let routes = Routes::new(routes.into_iter().flatten().flatten(), problems);
         Some(Self { server, budgets, routes, descriptors: descriptors.unwrap_or_default() })
     }
 
+    /// What to write in place of the name of a budget that there is not.
+    pub fn budget_like(&self, name: &str) -> String {
+        section::suggestion(name, self.budgets.iter().map(|budget| budget.scope.as_str()))
+    }
+
     /// What its store is built with.
     ///
     /// # Errors
-    /// [`admit::ScopesError`] if there is no budget, or more than a store takes.
+    /// [`admit::ScopesError`] if there is no budget and no scope, or more than a store takes.
     pub fn rules(&self) -> Result<Rules, admit::ScopesError> {
-        let scopes = Scopes::new(self.budgets.iter().map(|budget| budget.scope.clone()))?;
+        let budgets = self.budgets.iter().map(|budget| &budget.scope);
+        let scopes = Scopes::new(budgets.chain(&self.server.decisions.scopes).cloned())?;
         Ok(Rules { scopes, retention: self.server.retention })
     }
 }

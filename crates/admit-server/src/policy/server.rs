@@ -2,18 +2,22 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use admit::Retention;
+use admit_listen::TlsFiles;
 use admit_tower::Dialect;
 use admit_tower::client_ip::{ForwardedField, IpNet, TrustedProxies};
-use http::{HeaderName, Uri};
+use http::HeaderName;
 
+use super::Decisions;
 use super::idempotency::duration;
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, list, one_of, parsed, plain, text};
 use super::sources::KeySource;
+use super::tls;
+use super::upstream::Upstreams;
 
 /// What the program itself is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +28,8 @@ pub struct Server {
     pub admin: SocketAddr,
     /// Where buckets and records are kept.
     pub store: StoreUrl,
-    /// The service behind the gateway; without it there is none.
-    pub upstream: Option<Upstream>,
+    /// The service behind the gateway.
+    pub upstream: Upstreams,
     /// The proxies whose word is taken for who their peer is.
     pub trusted: TrustedProxies,
     /// The fields that tell a client its limits.
@@ -36,25 +40,22 @@ pub struct Server {
     pub keys: Option<PathBuf>,
     /// The headers that carry an API key, in the order in which they are looked at.
     pub key_headers: Vec<HeaderName>,
+    /// What the decision service is told.
+    pub decisions: Decisions,
+    /// What the main listener is encrypted with; without it, it is not.
+    pub tls: Option<TlsFiles>,
+    /// What the admin listener is encrypted with; without it, it is not.
+    pub admin_tls: Option<TlsFiles>,
 }
 
 /// The URL of a store. It may hold a password, so it is shown without.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl(String);
 
-/// The URL of an upstream: `http://` or `https://`, a host, and no path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream(pub Uri);
-
 /// A text that is no URL of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no store's URL")]
 pub struct StoreUrlError;
-
-/// A text that is no URL of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no upstream's URL")]
-pub struct UpstreamError(String);
 
 impl StoreUrl {
     /// The whole URL.
@@ -96,24 +97,9 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-impl FromStr for Upstream {
-    type Err = UpstreamError;
-
-    fn from_str(text: &str) -> Result<Self, UpstreamError> {
-        let uri: Option<Uri> = text.parse().ok();
-        let fits = |uri: &Uri| {
-            matches!(uri.scheme_str(), Some("http" | "https"))
-                && uri.host().is_some()
-                && uri.path() == "/"
-                && uri.query().is_none()
-        };
-        uri.filter(fits).map(Self).ok_or_else(|| UpstreamError(text.to_owned()))
-    }
-}
-
 impl Server {
     /// Reads the members at the top of the file.
-    pub(super) fn read(section: &mut Section<'_>, problems: &Problems) -> Self {
+    pub(super) fn read<'a>(section: &mut Section<'a>, problems: &'a Problems) -> Self {
         let address = || plain::<SocketAddr>("an IP address and a port, as in \"127.0.0.1:8080\"");
         let listen = section.member("listen", address());
         let admin = section.member("admin", address());
@@ -121,8 +107,7 @@ impl Server {
             "store",
             parsed("\"memory:\", \"sqlite:PATH\" or \"postgres://USER:PASSWORD@HOST/DATABASE\""),
         );
-        let upstream =
-            section.member("upstream", parsed("a URL without a path, as in \"http://localhost:3000\""));
+        let upstream = Upstreams::read(section, problems);
         let nets = section.member("trusted_proxies", |value| Ok(list(value, problems, net)));
         let fields =
             [("x-forwarded-for", ForwardedField::XForwardedFor), ("forwarded", ForwardedField::Forwarded)];
@@ -136,6 +121,9 @@ impl Server {
         let key_headers = section.member("key_headers", |value| {
             Ok(list(value, problems, plain("a header's name, as in \"x-api-key\"")))
         });
+        let decisions = Decisions::read(section, problems);
+        let [tls, admin_tls] =
+            ["tls", "admin_tls"].map(|name| section.member(name, |value| tls::tls(name, value, problems)));
         let default = Self::default();
         Self {
             listen: listen.unwrap_or(default.listen),
@@ -147,11 +135,22 @@ impl Server {
             retention: retention.unwrap_or(default.retention),
             keys,
             key_headers: key_headers.unwrap_or(default.key_headers),
+            decisions,
+            tls,
+            admin_tls,
         }
     }
 }
 
 impl Server {
+    /// Names the files of the transport from where the policy file is: its directory.
+    pub fn beside(&mut self, directory: &Path) {
+        for files in [&mut self.tls, &mut self.admin_tls].into_iter().flatten() {
+            *files = files.beside(directory);
+        }
+        self.upstream.ca = self.upstream.ca.take().map(|file| directory.join(file));
+    }
+
     /// What is kept by API keys needs some that are known.
     pub(super) fn check_identity(&self, source: &KeySource, what: &str, span: &Span, problems: &Problems) {
         if self.keys.is_none() && source.asks_for_identity() {
@@ -168,12 +167,15 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             admin: SocketAddr::from(([127, 0, 0, 1], 8082)),
             store: StoreUrl("sqlite:admit.db".to_owned()),
-            upstream: None,
+            upstream: Upstreams::default(),
             trusted: TrustedProxies::none(),
             dialect: Dialect::default(),
             retention: Retention::DEFAULT,
             keys: None,
             key_headers: key_headers.to_vec(),
+            decisions: Decisions::default(),
+            tls: None,
+            admin_tls: None,
         }
     }
 }
@@ -198,16 +200,6 @@ mod tests {
         );
         for wrong in ["", "memory", "memory:x", "sqlite:", "sqlite://", "mysql://x", "postgres:x"] {
             assert_eq!(wrong.parse::<StoreUrl>(), Err(StoreUrlError), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn an_upstream_is_a_host() {
-        for right in ["http://localhost:3000", "https://[::1]:8443/", "http://10.0.0.1"] {
-            assert!(right.parse::<Upstream>().is_ok(), "{right}");
-        }
-        for wrong in ["", "localhost:3000", "ftp://a", "http://a/b", "http://a?b", "http://", "/a"] {
-            assert!(wrong.parse::<Upstream>().is_err(), "{wrong}");
         }
     }
 }

@@ -1,0 +1,143 @@
+//! Charges on budgets that a caller names, with whose they are and how much.
+
+use std::net::IpAddr;
+
+use admit::{Cost, Key};
+use admit_tower::{Quota, client_ip};
+
+use super::charging::{joined, quota};
+use crate::policy::{BudgetRule, CostSource, KeyPart};
+
+/// What a caller says of a charge on a budget of the policy.
+#[derive(Clone, Debug)]
+pub struct Named<'a> {
+    /// Whose bucket it is: a text for each part of what the budget is kept by, constants left out.
+    pub key: &'a [String],
+    /// What it costs, if the budget's own cost does not say so.
+    pub cost: Option<Cost>,
+    /// What the budget may be sized by.
+    pub tenant: Option<&'a str>,
+    /// Likewise.
+    pub plan: Option<&'a str>,
+}
+
+/// What a caller said of a charge does not fit its budget.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NamedError {
+    /// Too few or too many parts of the key.
+    #[error("the budget is kept by {by}: its key has {wanted} parts, and this has {found}")]
+    Parts {
+        /// What it is kept by.
+        by: String,
+        /// How many parts that has, constants left out.
+        wanted: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// Not an address.
+    #[error("{0:?} is no IP address, and the budget is kept by those")]
+    Address(String),
+    /// Neither the caller nor the policy says what it costs.
+    #[error("what a request costs on this budget is taken from the request, so the call has to say it")]
+    Cost,
+}
+
+impl Named<'_> {
+    /// The charge: on the bucket that a request through any other front has for the same parts.
+    ///
+    /// # Errors
+    /// [`NamedError`] if what was said does not fit the budget.
+    pub fn quota(&self, rule: &BudgetRule) -> Result<Quota, NamedError> {
+        let cost = match (self.cost, &rule.cost) {
+            (Some(cost), _) => cost,
+            (None, CostSource::Constant(cost)) => *cost,
+            (None, _) => return Err(NamedError::Cost),
+        };
+        Ok(quota(rule, self.bucket(rule)?, cost, self.tenant, self.plan))
+    }
+
+    fn bucket(&self, rule: &BudgetRule) -> Result<Key, NamedError> {
+        let parts = &rule.by.parts;
+        let wanted = parts.iter().filter(|part| !matches!(part, KeyPart::Constant(_))).count();
+        if self.key.len() != wanted {
+            return Err(NamedError::Parts { by: rule.by.to_string(), wanted, found: self.key.len() });
+        }
+        let address = |text: &str| text.parse::<IpAddr>().map_err(|_| NamedError::Address(text.to_owned()));
+        if let ([part], [text]) = (parts.as_slice(), self.key) {
+            return Ok(match part {
+                KeyPart::ApiKey => Key::hashed(text),
+                KeyPart::Ip => client_ip::key(address(text)?),
+                _ => Key::of(text),
+            });
+        }
+        if let [KeyPart::Constant(text)] = parts.as_slice() {
+            return Ok(Key::of(text));
+        }
+        let mut given = self.key.iter();
+        let mut texts = Vec::with_capacity(parts.len());
+        for part in parts {
+            let text = match part {
+                KeyPart::Constant(text) => text,
+                _ => given.next().map_or("", String::as_str),
+            };
+            texts.push(match part {
+                KeyPart::ApiKey => Key::hashed(text).to_string(),
+                KeyPart::Ip => client_ip::group(address(text)?).to_string(),
+                _ => text.to_owned(),
+            });
+        }
+        Ok(joined(texts.iter().map(String::as_str)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method};
+
+    use super::*;
+    use crate::engine::{Charging, Facts};
+    use crate::policy::{Identity, Policy};
+
+    fn rule(members: &str) -> BudgetRule {
+        let text = format!("keys = \"keys.toml\"\n[budgets.x]\nrate = \"10/second\"\n{members}");
+        Policy::parse("test", &text).unwrap().budgets.remove(0)
+    }
+
+    fn named(rule: &BudgetRule, key: &[&str]) -> Result<Quota, NamedError> {
+        let key: Vec<String> = key.iter().map(|&part| part.to_owned()).collect();
+        Named { key: &key, cost: None, tenant: None, plan: None }.quota(rule)
+    }
+
+    /// A service that asks the decision API for `ann` and a gateway that sees `x-user: ann` spend one bucket.
+    #[test]
+    fn a_named_charge_is_on_the_bucket_of_the_same_request_through_another_front() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-user", "ann".parse().unwrap());
+        let identity = Identity { key: Key::hashed("k"), tenant: "acme".into(), plan: None };
+        let facts = Facts {
+            method: &Method::GET,
+            client: "2001:db8::1".parse().unwrap(),
+            identity: Some(&identity),
+            ..Facts::of_headers(&headers)
+        };
+        for (by, key) in [
+            ("\"header:x-user\"", &["ann"][..]),
+            ("\"ip\"", &["2001:db8::7"]),
+            ("\"api_key\"", &["k"]),
+            ("\"tenant\"", &["acme"]),
+            ("\"const:all\"", &[]),
+            ("[\"header:x-user\", \"const:a\", \"ip\", \"api_key\"]", &["ann", "2001:db8::7", "k"]),
+        ] {
+            let rule = rule(&format!("by = {by}"));
+            assert_eq!(named(&rule, key), Ok(rule.quota(&facts).unwrap()), "{by}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_the_budget_is_told() {
+        let error = |members: &str, key: &[&str]| named(&rule(members), key).unwrap_err();
+        assert!(matches!(error("by = \"tenant\"", &[]), NamedError::Parts { wanted: 1, found: 0, .. }));
+        assert_eq!(error("by = \"ip\"", &["ann"]), NamedError::Address("ann".into()));
+        assert_eq!(error("by = \"ip\"\ncost = \"body_bytes\"", &["10.0.0.1"]), NamedError::Cost);
+    }
+}

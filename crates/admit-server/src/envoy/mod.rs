@@ -1,0 +1,59 @@
+//! Envoy's rate limit protocol: `ShouldRateLimit` over gRPC, the same as JSON at `/json`, and gRPC health.
+//!
+//! A request has descriptors, and the policy says which of them are held to which budgets. All descriptors of a request
+//! are decided on at once, all or nothing, by the same [`Decider`] as in every front.
+
+mod asked;
+mod decide;
+mod grpc;
+mod health;
+mod json;
+mod schemas;
+mod status;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{any_service, post};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use http::request::Parts;
+use tonic_health::pb::health_server::HealthServer;
+
+use crate::bearer;
+use crate::engine::Decider;
+
+pub(crate) use schemas::schemas;
+
+/// The longest message, in bytes: 64 descriptors of some entries each.
+const MAX_MESSAGE_BYTES: usize = 256 << 10;
+
+/// Decides on the requests of Envoy's protocol. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct RateLimits {
+    decider: Decider,
+}
+
+/// The gRPC services, by their paths: these are fixed, so that no prefix stands before them.
+pub(crate) fn grpc(decider: Decider) -> Router {
+    let (policy, limits) = (decider.policy.clone(), RateLimits { decider: decider.clone() });
+    let limits = RateLimitServiceServer::new(limits).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let health = HealthServer::new(health::StoreHealth::new(decider));
+    Router::new()
+        .route("/envoy.service.ratelimit.v3.RateLimitService/{method}", any_service(limits))
+        .layer(from_fn_with_state(policy, bearer::check))
+        // A probe has no token, and learns no more than from `/readyz`.
+        .route("/grpc.health.v1.Health/{method}", any_service(health))
+}
+
+/// `POST /json`.
+pub(crate) fn json(decider: Decider) -> Router {
+    let policy = decider.policy.clone();
+    Router::new()
+        .route("/json", post(json::answer))
+        .layer(from_fn_with_state(policy, bearer::check))
+        .with_state(RateLimits { decider })
+}
+
+/// A head for what has none of its own.
+fn no_head() -> Parts {
+    http::Request::new(()).into_parts().0
+}

@@ -1,0 +1,41 @@
+//! The head of a request as any upstream reads it, whichever protocol the client speaks.
+
+use http::header::{COOKIE, HOST};
+use http::{HeaderMap, HeaderValue, Request};
+
+/// HTTP/2 names the host in `:authority` and may send a cookie in several lines (RFC 9113, section 8.2.3), which servers
+/// of HTTP/1.1 do not expect.
+pub(super) fn settle<B>(request: &mut Request<B>) {
+    let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let Some(authority) = authority {
+        request.headers_mut().insert(HOST, authority);
+    }
+    join_cookies(request.headers_mut());
+}
+
+fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() < 2 {
+        return;
+    }
+    if let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(COOKIE, cookie);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_and_the_cookie_stand_where_http_1_has_them() {
+        let mut request = Request::get("https://api.example:8443/a")
+            .header("cookie", "a=1")
+            .header("cookie", "b=2; c=3")
+            .body(())
+            .unwrap();
+        settle(&mut request);
+        assert_eq!(request.headers().get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2; c=3"]);
+        assert_eq!(request.headers()[HOST], "api.example:8443");
+    }
+}

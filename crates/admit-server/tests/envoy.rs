@@ -1,0 +1,265 @@
+//! Envoy's rate limit protocol, asked as Envoy asks, and the same as JSON.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use admit_listen::Limits;
+use admit_server::Front;
+use admit_server::metrics::Metrics;
+use admit_server::policy::{Keys, Policy};
+use admit_store::AnyStore;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::google::protobuf::UInt64Value;
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+const POLICY: &str = r#"
+    [budgets.users]
+    rate = "2/hour"
+    by = "entry:user"
+    [budgets.paths]
+    rate = "3/10s"
+    by = "entry:path"
+    [budgets.watched]
+    rate = "1/hour"
+    by = "entry:user"
+    mode = "shadow"
+    [budgets.bulk]
+    rate = "100/minute"
+    by = "entry:bulk"
+    cost = 10
+
+    [[descriptors]]
+    domain = "edge"
+    entries = { user = "root" }
+    budgets = []
+    [[descriptors]]
+    domain = "edge"
+    entries = { user = "*" }
+    budgets = ["users", "watched"]
+    [[descriptors]]
+    entries = { path = "*" }
+    budgets = ["paths"]
+    [[descriptors]]
+    entries = { bulk = "*" }
+    budgets = ["bulk"]
+"#;
+
+struct Service {
+    address: SocketAddr,
+    metrics: Metrics,
+    grpc: RateLimitServiceClient<Channel>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl Service {
+    async fn start(policy: &str) -> Self {
+        let policy = Policy::parse("test", policy).unwrap_or_else(|errors| panic!("{:?}", errors.problems()));
+        let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
+        let metrics = Metrics::default();
+        let router = Front::new(Arc::new(policy), Arc::new(Keys::default()), store, metrics.clone()).decide();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = admit_listen::serve(listener, router, Limits::default(), CancellationToken::new());
+        let serving = AbortOnDropHandle::new(tokio::spawn(serving));
+        let grpc = RateLimitServiceClient::connect(format!("http://{address}")).await.unwrap();
+        Self { address, metrics, grpc, _serving: serving }
+    }
+
+    async fn ask(&self, request: RateLimitRequest) -> RateLimitResponse {
+        self.grpc.clone().should_rate_limit(request).await.unwrap().into_inner()
+    }
+
+    async fn json(&self, body: Value) -> (u16, http::HeaderMap, Value) {
+        let client = Client::builder(TokioExecutor::new()).build_http::<String>();
+        let request = http::Request::post(format!("http://{}/json", self.address));
+        let request = request.header("content-type", "application/json").body(body.to_string()).unwrap();
+        let (head, body) = client.request(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (head.status.as_u16(), head.headers, serde_json::from_slice(&body).unwrap())
+    }
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entries = entries.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() });
+    RateLimitDescriptor { entries: entries.collect(), ..RateLimitDescriptor::default() }
+}
+
+fn request<const N: usize>(descriptors: [RateLimitDescriptor; N]) -> RateLimitRequest {
+    RateLimitRequest { domain: "edge".into(), descriptors: descriptors.into(), hits_addend: 0 }
+}
+
+fn with_hits(hits: u64, entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(UInt64Value { value: hits }), ..descriptor(entries) }
+}
+
+fn codes(response: &RateLimitResponse) -> (Code, Vec<Code>) {
+    (response.overall_code(), response.statuses.iter().map(DescriptorStatus::code).collect())
+}
+
+fn left(response: &RateLimitResponse) -> Vec<u32> {
+    response.statuses.iter().map(|status| status.limit_remaining).collect()
+}
+
+fn header<'r>(response: &'r RateLimitResponse, name: &str) -> Option<&'r str> {
+    let mut headers = response.response_headers_to_add.iter();
+    headers.find(|header| header.key == name).map(|header| header.value.as_str())
+}
+
+#[tokio::test]
+async fn all_descriptors_of_a_request_are_taken_or_none() {
+    let service = Service::start(POLICY).await;
+    let both = || request([descriptor(&[("user", "ann")]), descriptor(&[("path", "/a")])]);
+    for expected in [[1, 2], [0, 1]] {
+        let response = service.ask(both()).await;
+        assert_eq!(codes(&response), (Code::Ok, vec![Code::Ok, Code::Ok]));
+        assert_eq!(left(&response), expected);
+    }
+    let refused = service.ask(both()).await;
+    assert_eq!(codes(&refused), (Code::OverLimit, vec![Code::OverLimit, Code::Ok]));
+    assert_eq!(left(&refused), [0, 1], "the other descriptor was not charged");
+    assert_eq!(header(&refused, "retry-after"), Some("1800"));
+    assert_eq!(header(&refused, "ratelimit"), Some("\"users\";r=0;t=1800"));
+    assert_eq!(header(&refused, "content-type"), Some("application/problem+json"));
+    let problem: Value = serde_json::from_slice(&refused.raw_body).unwrap();
+    assert_eq!((&problem["status"], &problem["violated-policies"]), (&json!(429), &json!(["users"])));
+    let reset = refused.statuses[0].duration_until_reset.unwrap();
+    assert!((1_790..=1_800).contains(&reset.seconds), "{reset:?}");
+}
+
+#[tokio::test]
+async fn limits_are_told_where_a_unit_tells_them() {
+    let service = Service::start(POLICY).await;
+    let response =
+        service.ask(request([descriptor(&[("user", "ann")]), descriptor(&[("path", "/a")])])).await;
+    let limit = response.statuses[0].current_limit.as_ref().unwrap();
+    assert_eq!((limit.name.as_str(), limit.requests_per_unit, limit.unit()), ("users", 2, Unit::Hour));
+    assert_eq!(response.statuses[1].current_limit, None, "3 in 10 seconds");
+    assert_eq!(header(&response, "ratelimit-policy"), Some("\"users\";q=2;w=3600, \"paths\";q=3;w=10"));
+    assert!(response.raw_body.is_empty());
+}
+
+#[tokio::test]
+async fn a_descriptors_hits_stand_before_those_of_the_request_and_none_is_a_look() {
+    let service = Service::start(POLICY).await;
+    let hits = |hits_addend, descriptor| RateLimitRequest { hits_addend, ..request([descriptor]) };
+    let one = |of: &'static str| descriptor(&[("bulk", of)]);
+    assert_eq!(left(&service.ask(hits(0, one("a"))).await), [90], "0 is 1, times the cost of the budget");
+    assert_eq!(left(&service.ask(hits(2, one("a"))).await), [70]);
+    assert_eq!(left(&service.ask(hits(9, with_hits(3, &[("bulk", "a")]))).await), [40]);
+    let look = || request([with_hits(0, &[("bulk", "a")])]);
+    for _ in 0..2 {
+        assert_eq!(left(&service.ask(look()).await), [40]);
+    }
+    assert_eq!(codes(&service.ask(hits(5, one("a"))).await).0, Code::OverLimit);
+    assert_eq!(codes(&service.ask(hits(4, one("a"))).await).0, Code::Ok);
+    // A look that does not fit refuses what is asked with it, which takes nothing then.
+    let beside = request([with_hits(0, &[("bulk", "a")]), descriptor(&[("bulk", "b")])]);
+    let response = service.ask(beside).await;
+    assert_eq!(codes(&response), (Code::OverLimit, vec![Code::OverLimit, Code::Ok]));
+    assert_eq!(left(&service.ask(request([with_hits(0, &[("bulk", "b")])])).await), [100]);
+    let never = service.ask(hits(11, one("c"))).await;
+    assert_eq!((codes(&never).0, header(&never, "retry-after")), (Code::OverLimit, None));
+}
+
+#[tokio::test]
+async fn what_the_policy_does_not_name_is_free_and_shadows_refuse_nobody() {
+    let service = Service::start(POLICY).await;
+    for _ in 0..5 {
+        let free = [
+            descriptor(&[("user", "root")]),
+            descriptor(&[("user", "ann"), ("path", "/a")]),
+            descriptor(&[("user", "ann"), ("user", "bob")]),
+            descriptor(&[]),
+        ];
+        let response = service.ask(request(free)).await;
+        assert_eq!(codes(&response), (Code::Ok, vec![Code::Ok; 4]));
+    }
+    let elsewhere = RateLimitRequest { domain: "other".into(), ..request([descriptor(&[("user", "ann")])]) };
+    assert_eq!(codes(&service.ask(elsewhere).await), (Code::Ok, vec![Code::Ok]));
+    for _ in 0..2 {
+        let response = service.ask(request([descriptor(&[("user", "bob")])])).await;
+        assert_eq!(response.overall_code(), Code::Ok, "the shadow of 1/hour refuses nobody");
+    }
+    let metrics = service.metrics.encode().unwrap();
+    let refused = "admit_decisions_total{budget=\"watched\",mode=\"shadow\",outcome=\"refused\"} 1";
+    assert!(metrics.contains(refused), "{metrics}");
+}
+
+#[tokio::test]
+async fn what_is_out_of_bounds_is_an_invalid_argument() {
+    let service = Service::start(POLICY).await;
+    let one = || descriptor(&[("path", "/a")]);
+    let negative = RateLimitDescriptor { is_negative_hits: true, ..one() };
+    let many: Vec<(String, String)> = (0..33).map(|i| (i.to_string(), String::new())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    for wrong in [
+        RateLimitRequest { domain: String::new(), ..request([one()]) },
+        RateLimitRequest { domain: "d".repeat(4_097), ..request([one()]) },
+        request([]),
+        request([(); 65].map(|()| one())),
+        request([descriptor(&many)]),
+        request([descriptor(&[("path", &"x".repeat(4_097))])]),
+        request([negative]),
+    ] {
+        let status = service.grpc.clone().should_rate_limit(wrong).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status:?}");
+    }
+    let large =
+        request([(); 64].map(|()| descriptor(&[("path", &"x".repeat(4_096)), ("b", &"x".repeat(4_096))])));
+    let status = service.grpc.clone().should_rate_limit(large).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::OutOfRange, "{status:?}");
+}
+
+#[tokio::test]
+async fn json_says_the_same() {
+    let service = Service::start(POLICY).await;
+    let of = |name: &str| json!({"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": name}]}], "hitsAddend": 2});
+    let (status, headers, body) = service.json(of("ann")).await;
+    assert_eq!((status, &headers["ratelimit"]), (200, &"\"users\";r=0;t=3600".parse().unwrap()));
+    assert_eq!((&body["overallCode"], &body["statuses"][0]["code"]), (&json!("OK"), &json!("OK")));
+    let limit = json!({"name": "users", "requestsPerUnit": 2, "unit": "HOUR"});
+    assert_eq!(body["statuses"][0]["currentLimit"], limit);
+    let (status, headers, body) = service.json(of("ann")).await;
+    assert_eq!((status, &headers["retry-after"]), (429, &"3600".parse().unwrap()));
+    assert_eq!(body["overallCode"], "OVER_LIMIT");
+    let look = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "bob"}], "hits_addend": "0"}]});
+    assert_eq!(service.json(look).await.2["statuses"][0]["limitRemaining"], 2);
+    let (status, _, body) = service.json(json!({"domain": "edge", "descriptors": [{"entrys": []}]})).await;
+    assert_eq!((status, &body["pointer"]), (400, &json!("/descriptors/0/entrys")));
+    assert_eq!(service.json(json!({"domain": "", "descriptors": [{}]})).await.0, 400);
+}
+
+#[tokio::test]
+async fn calls_need_a_token_where_there_are_some_and_health_needs_none() {
+    let digest: String = Sha256::digest("t1").iter().map(|byte| format!("{byte:02x}")).collect();
+    let service = Service::start(&format!("decision_tokens = [\"{digest}\"]\n{POLICY}")).await;
+    let asked = || request([descriptor(&[("user", "ann")])]);
+    let status = service.grpc.clone().should_rate_limit(asked()).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unauthenticated);
+    let mut allowed = tonic::Request::new(asked());
+    allowed.metadata_mut().insert("authorization", "Bearer t1".parse().unwrap());
+    assert!(service.grpc.clone().should_rate_limit(allowed).await.is_ok());
+    assert_eq!(service.json(json!({})).await.0, 401);
+    let channel = Channel::from_shared(format!("http://{}", service.address)).unwrap().connect().await;
+    let mut health = HealthClient::new(channel.unwrap());
+    let serving = health.check(HealthCheckRequest { service: String::new() }).await.unwrap();
+    assert_eq!(serving.into_inner().status, 1);
+    let unknown = health.check(HealthCheckRequest { service: "x".into() }).await.unwrap_err();
+    assert_eq!(unknown.code(), tonic::Code::NotFound);
+}

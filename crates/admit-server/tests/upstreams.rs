@@ -1,0 +1,266 @@
+//! The gateway in front of every kind of upstream, and of several.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod served;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use admit_listen::{Tls, TlsFiles};
+use admit_server::metrics::Metrics;
+use admit_server::policy::Keys;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::routing::{get, post};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use served::{OPEN, Server, echo, upstream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// The gateway with these members at the top of its policy.
+async fn gateway(members: &str) -> (Server, Metrics) {
+    Server::gateway_with(&format!("{members}\n{OPEN}"), Keys::default()).await
+}
+
+/// Sends a request by HTTP/2.
+async fn http2(gateway: &Server, request: http::request::Builder, path: &str) -> http::Response<Incoming> {
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Body>();
+    let request = request.uri(format!("http://{}{path}", gateway.address)).body(Body::empty()).unwrap();
+    client.request(request).await.unwrap()
+}
+
+async fn json(response: http::Response<Incoming>) -> Value {
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+/// An address where nobody listens.
+async fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+fn failures(metrics: &Metrics, kind: &str) -> usize {
+    let text = metrics.encode().unwrap();
+    let name = format!("admit_upstream_failures_total{{kind=\"{kind}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().unwrap())
+}
+
+/// Answers with what it got, and with trailers as gRPC has them.
+async fn grpc(request: Request) -> http::Response<Body> {
+    let version = request.version();
+    let te = request.headers().get("te").cloned().unwrap_or(HeaderValue::from_static("none"));
+    let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static("7"))]);
+    let frames = [Frame::data(Bytes::from(format!("{version:?}"))), Frame::trailers(trailers)];
+    let body = StreamBody::new(futures::stream::iter(frames.map(Ok::<_, std::io::Error>)));
+    http::Response::builder()
+        .header("x-te", te)
+        .header("trailer", "grpc-status")
+        .body(Body::new(body))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn grpc_passes_to_an_upstream_that_speaks_http_2_in_the_clear() {
+    let upstream = Server::start(Router::new().fallback(grpc)).await;
+    let (gateway, _) = gateway(&format!("upstream = \"h2c://{}\"", upstream.address)).await;
+    let request = Request::builder().method(Method::POST).header("te", "trailers");
+    let response = http2(&gateway, request, "/a.B/C").await;
+    assert_eq!(
+        (&response.headers()["x-te"], response.version()),
+        (&"trailers".parse().unwrap(), Version::HTTP_2)
+    );
+    let whole = response.into_body().collect().await.unwrap();
+    assert_eq!(whole.trailers().unwrap()["grpc-status"], "7");
+    assert_eq!(whole.to_bytes(), "HTTP/2.0");
+    // HTTP/1.1 clients get there as well, and trailers pass to those that take them.
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let ask = b"GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: close\r\n\r\n";
+    stream.write_all(ask).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("\r\nHTTP/2.0\r\n0\r\ngrpc-status: 7\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_of_http_2_gets_to_an_upstream_of_http_1() {
+    let upstream = upstream().await;
+    let (gateway, _) = gateway(&format!("upstream = \"http://{}\"", upstream.address)).await;
+    let request = Request::builder().header("cookie", "a=1").header("cookie", "b=2").header("te", "trailers");
+    let response = http2(&gateway, request, "/x?y").await;
+    assert!(!response.headers().contains_key("connection"), "{:?}", response.headers());
+    let seen = json(response).await;
+    let headers = seen["headers"].as_array().unwrap();
+    let has = |name: &str, value: &str| headers.contains(&json!([name, value]));
+    let host = gateway.address.to_string();
+    assert!(has("host", &host) && has("x-forwarded-host", &host) && has("te", "trailers"), "{seen}");
+    assert!(has("cookie", "a=1; b=2") && seen["path"] == "/x?y", "{seen}");
+}
+
+#[tokio::test]
+async fn an_encrypted_upstream_is_checked_and_spoken_to_in_its_protocol() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, pem: String| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, pem).unwrap();
+        file
+    };
+    let issued = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = file("server.pem", issued.cert.pem());
+    let key = file("server.key", issued.signing_key.serialize_pem());
+    let tls = Tls::load(&TlsFiles { certificate: certificate.clone(), key, client_ca: None }).unwrap();
+    let router = Router::new().route("/echo", get(echo)).fallback(grpc);
+    let upstream = Server::start_tls(router, Some(tls)).await;
+    let members = format!("upstream = \"https://{}\"\nupstream_ca = {certificate:?}", upstream.address);
+    let (trusting, _) = gateway(&members).await;
+    let whole = http2(&trusting, Request::builder(), "/").await.into_body().collect().await.unwrap();
+    assert_eq!(whole.trailers().unwrap()["grpc-status"], "7");
+    assert_eq!(whole.to_bytes(), "HTTP/2.0");
+    let headers = trusting.get("/echo").await.json()["headers"].to_string();
+    let forwarded = format!("[\"x-forwarded-host\",\"{}\"]", trusting.address);
+    assert!(headers.contains(&forwarded) && !headers.contains("[\"host\""), "{headers}");
+
+    // Another's certificate is no proof.
+    let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let other = file("other.pem", other.cert.pem());
+    let members = format!("upstream = \"https://{}\"\nupstream_ca = {other:?}", upstream.address);
+    let (doubting, metrics) = gateway(&members).await;
+    assert_eq!(doubting.get("/").await.status, StatusCode::BAD_GATEWAY);
+    assert_eq!(failures(&metrics, "connect"), 1);
+}
+
+#[tokio::test]
+async fn several_upstreams_take_turns_and_one_that_is_away_is_left_out() {
+    let told =
+        |name: &'static str| Router::new().fallback(async move |body: Bytes| format!("{name}{}", body.len()));
+    let (one, two) = (Server::start(told("one")).await, Server::start(told("two")).await);
+    let members = format!(
+        "upstream = [\"http://{}\", \"http://{}\", \"http://{}\"]",
+        one.address,
+        nobody().await,
+        two.address
+    );
+    let (gateway, metrics) = gateway(&members).await;
+    let mut answers = Vec::new();
+    for _ in 0..9 {
+        let reply = gateway.send(Request::builder().method(Method::POST), "/", "body").await;
+        assert_eq!(reply.status, 200);
+        answers.push(reply.body);
+    }
+    let count = |name: &str| answers.iter().filter(|answer| **answer == format!("{name}4")).count();
+    assert!(count("one") >= 3 && count("two") >= 3 && count("one") + count("two") == 9, "{answers:?}");
+    assert_eq!(failures(&metrics, "connect"), 1, "it is asked once, and then left out");
+}
+
+#[tokio::test]
+async fn what_was_sent_is_not_sent_again_and_without_any_upstream_it_is_502() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let counted = runs.clone();
+    let breaking = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 1024]).await.unwrap();
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let members = format!("upstream = [\"http://{address}\", \"http://{address}\"]");
+    let (breaks_off, metrics) = gateway(&members).await;
+    let reply = breaks_off.send(Request::builder().method(Method::POST), "/", "pay").await;
+    assert_eq!((reply.status, runs.load(Ordering::SeqCst)), (StatusCode::BAD_GATEWAY, 1));
+    assert_eq!(failures(&metrics, "broke_off"), 1);
+    breaking.abort();
+
+    let members = format!("upstream = [\"http://{}\", \"http://{}\"]", nobody().await, nobody().await);
+    let (away, metrics) = gateway(&members).await;
+    for asked in [2, 4] {
+        assert_eq!(away.get("/").await.status, StatusCode::BAD_GATEWAY);
+        assert_eq!(failures(&metrics, "connect"), asked, "each is tried though it is left out");
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_takes_too_long_is_504_or_breaks_off() {
+    let never = get(async || std::future::pending::<&str>().await);
+    let stops = get(async || {
+        let first = futures::stream::iter([Ok::<_, std::io::Error>("first")]);
+        Body::from_stream(futures::StreamExt::chain(first, futures::stream::pending()))
+    });
+    let drips = get(async || {
+        let drops = futures::stream::unfold((), async |()| {
+            let _ = tokio::time::timeout(std::time::Duration::from_millis(20), std::future::pending::<()>())
+                .await;
+            Some((Ok::<_, std::io::Error>("drop"), ()))
+        });
+        Body::from_stream(drops)
+    });
+    let router = Router::new().route("/never", never).route("/stops", stops).route("/drips", drips);
+    let upstream = Server::start(router).await;
+    let limited = async |limits: &str| {
+        gateway(&format!("upstream = \"http://{}\"\nupstream_limits = {{ {limits} }}", upstream.address))
+            .await
+    };
+    let (head, metrics) = limited("head = \"100ms\"").await;
+    let reply = head.get("/never").await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"]),
+        (StatusCode::GATEWAY_TIMEOUT, &json!("gateway_timeout"))
+    );
+    assert_eq!(failures(&metrics, "head_time"), 1);
+
+    let broken = async |gateway: &Server, path: &str| {
+        let response = http2(gateway, Request::builder(), path).await;
+        assert_eq!(response.status(), 200);
+        response.into_body().collect().await.unwrap_err();
+    };
+    let (idle, metrics) = limited("idle = \"100ms\"").await;
+    broken(&idle, "/stops").await;
+    assert_eq!(failures(&metrics, "idle_time"), 1);
+    let (total, metrics) = limited("total = \"200ms\", idle = \"100ms\"").await;
+    broken(&total, "/drips").await;
+    assert_eq!(failures(&metrics, "total_time"), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_nothing_more_is_408_and_a_slow_one_is_waited_for() {
+    let upstream =
+        Server::start(Router::new().route("/", post(async |body: Bytes| body.len().to_string()))).await;
+    let limits = "upstream_limits = { idle = \"300ms\", head = \"100ms\" }";
+    let (gateway, metrics) = gateway(&format!("upstream = \"http://{}\"\n{limits}", upstream.address)).await;
+    let mut stopping = TcpStream::connect(gateway.address).await.unwrap();
+    stopping.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nfour").await.unwrap();
+    let mut status = [0; 12];
+    stopping.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 408");
+
+    // Longer than a head may take, and with no pause as long as the idle time.
+    let pieces = futures::stream::unfold(0, async |sent| {
+        let pause = std::time::Duration::from_millis(50);
+        let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+        (sent < 8).then_some((Ok::<_, std::io::Error>("four"), sent + 1))
+    });
+    let reply =
+        gateway.send(Request::builder().method(Method::POST), "/", Body::from_stream(Box::pin(pieces))).await;
+    assert_eq!((reply.status, &reply.body[..]), (StatusCode::OK, &b"32"[..]));
+    assert!(
+        !metrics.encode().unwrap().contains("admit_upstream_failures_total{"),
+        "the upstream did no wrong"
+    );
+}
+
+/// hyper sends no body with a GET whose length it does not know, so that the upstream saw none.
+#[tokio::test]
+async fn a_body_of_a_get_passes() {
+    let upstream = upstream().await;
+    let (gateway, _) = gateway(&format!("upstream = \"http://{}\"", upstream.address)).await;
+    let pieces = futures::stream::iter(["one", "two"].map(Ok::<_, std::io::Error>));
+    let request = Request::builder().header("transfer-encoding", "chunked");
+    let seen = gateway.send(request, "/", Body::from_stream(pieces)).await.json();
+    assert_eq!(seen["length"], 6, "{seen}");
+}
