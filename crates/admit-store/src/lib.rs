@@ -35,6 +35,8 @@
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod any;
 mod leader;
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+mod sweep_retention;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -47,5 +49,5 @@ pub mod postgres;
 pub mod sqlite;
 
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
-pub use any::{AnyStore, AnyStoreError};
+pub use any::{AnyStore, AnyStoreError, RulesError};
 pub use leader::{Leader, Leadership};

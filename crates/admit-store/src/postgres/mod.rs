@@ -51,12 +51,15 @@ pub use statement_error::StatementError;
 /// The client of PostgreSQL, whose types [`Connections`] and [`PostgresStore::complete_in`] name.
 pub use tokio_postgres;
 
+use crate::sweep_retention::SweepRetention;
 use database::Database;
 
 /// Buckets and idempotency records in PostgreSQL. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
     database: Database,
+    config: Arc<PostgresConfig>,
+    retention: SweepRetention,
     rules: Arc<Rules>,
     budgets: Arc<budgets::Statements>,
     records: Arc<records::Statements>,
@@ -74,6 +77,20 @@ impl PostgresStore {
         migrate::migrate(&config, &database, &rules.scopes).await?;
         let budgets = Arc::new(budgets::Statements::new(database.schema()));
         let records = Arc::new(records::Statements::new(database.schema()));
-        Ok(Self { database, rules: Arc::new(rules), budgets, records })
+        let retention = SweepRetention::new(rules.retention);
+        Ok(Self { database, config: Arc::new(config), retention, rules: Arc::new(rules), budgets, records })
+    }
+
+    /// A handle of the same tables and connections that holds takes to other rules. Handles with the rules before go on.
+    /// New scopes are added to the constraint of the table, as at the start.
+    ///
+    /// # Errors
+    /// [`ConnectError`], if there are new scopes and the table cannot take them.
+    pub async fn with_rules(&self, rules: Rules) -> Result<Self, ConnectError> {
+        if rules.scopes.iter().any(|scope| !self.rules.scopes.contains(scope)) {
+            migrate::migrate(&self.config, &self.database, &rules.scopes).await?;
+        }
+        self.retention.raise(rules.retention);
+        Ok(Self { rules: Arc::new(rules), ..self.clone() })
     }
 }

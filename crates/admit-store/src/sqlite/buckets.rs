@@ -9,6 +9,11 @@ use super::writer::Failure;
 pub(super) const READ: &str = include_str!("sql/read_bucket.sql");
 pub(super) const WRITE: &str = include_str!("sql/write_bucket.sql");
 pub(super) const DELETE_IDLE: &str = include_str!("sql/delete_idle.sql");
+pub(super) const ADD_SCOPE: &str = "INSERT INTO rate_budget_scopes VALUES (?1) ON CONFLICT DO NOTHING";
+
+pub(super) fn add_scopes(connection: &Connection, scopes: &[Scope]) -> Result<(), Failure> {
+    scopes.iter().try_for_each(|scope| Ok(connection.execute(ADD_SCOPE, [scope.as_str()]).map(drop)?))
+}
 
 pub(super) fn read(connection: &Connection, scope: &Scope, key: Key) -> Result<Option<Bucket>, Failure> {
     let mut statement = connection.prepare_cached(READ)?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use admit::Scopes;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::buckets::ADD_SCOPE;
 use super::named_file::NamedFiles;
 
 /// The statements that a store keeps prepared, with some to spare.
@@ -178,8 +179,7 @@ fn migrate(connection: &mut Connection, scopes: &Scopes) -> rusqlite::Result<u32
         transaction.execute("INSERT INTO admit_migrations VALUES (?1)", [version])?;
     }
     for scope in scopes {
-        let add = "INSERT INTO rate_budget_scopes VALUES (?1) ON CONFLICT DO NOTHING";
-        transaction.execute(add, [scope.as_str()])?;
+        transaction.execute(ADD_SCOPE, [scope.as_str()])?;
     }
     transaction.commit()?;
     Ok(VERSION)
