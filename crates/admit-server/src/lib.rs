@@ -9,5 +9,7 @@ pub mod gateway;
 pub mod metrics;
 pub mod path;
 pub mod policy;
+pub mod reload;
+pub mod source;
 
 pub use front::Front;

@@ -10,6 +10,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::reload::ReloadMetrics;
+
 /// All metrics of the program. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -18,6 +20,8 @@ pub struct Metrics {
     answer_seconds: Histogram,
     decisions: Family<DecisionLabels, Counter>,
     keyed: Family<OutcomeLabel, Counter>,
+    /// How reloads of the policy went.
+    pub reload: ReloadMetrics,
 }
 
 /// The metrics as they observe budgets in shadow mode: what these decide is counted apart.
@@ -56,7 +60,8 @@ impl Default for Metrics {
         registry.register("admit_decisions", "Decisions by budget, mode and outcome", decisions.clone());
         let keyed = Family::default();
         registry.register("admit_idempotency", "What became of requests with a key", keyed.clone());
-        Self { registry: Arc::new(registry), answers, answer_seconds, decisions, keyed }
+        let reload = ReloadMetrics::register(&mut registry);
+        Self { registry: Arc::new(registry), answers, answer_seconds, decisions, keyed, reload }
     }
 }
 

@@ -188,3 +188,24 @@ async fn it_prints_what_it_is_asked_for() {
     let (code, help, _) = run(&directory, &["serve", "--help"]).await;
     assert!(code == 0 && help.contains("--upstream <URL>") && help.contains("--limit <RATE>"), "{help}");
 }
+
+#[tokio::test]
+async fn a_hangup_reloads_and_ends_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "store = \"memory:\"\n[budgets.x]\nrate = \"1/hour\"\nby = \"ip\"\n";
+    std::fs::write(directory.path().join("admit.toml"), policy).unwrap();
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    kill_process(Pid::from_raw(serving.child.id().unwrap() as i32).unwrap(), Signal::HUP).unwrap();
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let reloaded = async {
+        while !get(serving.admin, "/metrics", "")
+            .await
+            .1
+            .contains("admit_reloads_total{outcome=\"unchanged\"} 1")
+        {
+            tick.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), reloaded).await.expect("it reloads");
+    serving.stop().await;
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::print;
-use super::serve::read_policy;
+use crate::source::Source;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -15,7 +15,7 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> miette::Result<()> {
-        let (policy, keys) = read_policy(&self.file)?;
+        let (policy, keys) = Source::from(self.file.clone()).read().policy?;
         let (budgets, routes) = (policy.budgets.len(), policy.routes.iter().count());
         print(&format!(
             "{} can be used; budgets: {budgets}, routes: {routes}, descriptors: {}, keys: {}\n",

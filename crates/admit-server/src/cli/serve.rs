@@ -2,25 +2,25 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use admit::Budget;
 use admit_listen::Limits;
 use admit_store::AnyStore;
 use admit_store::maintenance::Maintenance;
 use clap::Args;
-use miette::{Context, IntoDiagnostic, bail};
+use miette::{Context, IntoDiagnostic};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::print;
+use crate::admin;
 use crate::authorize::AUTHORIZE;
-use crate::gateway::Gateway;
 use crate::metrics::Metrics;
-use crate::policy::{KeyPart, Keys, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
-use crate::{Front, admin};
+use crate::policy::{KeyPart, STARTER, StoreUrl, Upstream};
+use crate::reload::Running;
+use crate::source::{Origin, Overrides, Read, Source};
 
 /// Either a policy file, or a policy made of flags.
 #[derive(Debug, Default, Args)]
@@ -51,61 +51,31 @@ pub(super) struct Serve {
     print_default: bool,
 }
 
-/// Reads a policy file, and the file of keys that it names.
-pub(super) fn read_policy(file: &Path) -> miette::Result<(Policy, Keys)> {
-    let policy = Policy::parse(&file.display().to_string(), &read(file)?)?;
-    let keys = match &policy.server.keys {
-        Some(keys) => {
-            let keys = file.parent().unwrap_or(Path::new("")).join(keys);
-            Keys::parse(&keys.display().to_string(), &read(&keys)?)?
-        }
-        None => Keys::default(),
-    };
-    Ok((policy, keys))
-}
-
-fn read(file: &Path) -> miette::Result<String> {
-    let name = file.display().to_string();
-    let size =
-        std::fs::metadata(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))?.len();
-    if size > MAX_POLICY_BYTES as u64 {
-        bail!("{name} is larger than {MAX_POLICY_BYTES} bytes");
-    }
-    std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))
-}
-
 impl Serve {
     pub(super) fn run(self) -> miette::Result<()> {
         if self.print_default {
             print(STARTER);
             return Ok(());
         }
-        let (policy, keys) = self.policy()?;
+        let source = self.source();
+        let read = source.read();
         match std::io::stderr().is_terminal() {
             true => tracing_subscriber::fmt().with_writer(std::io::stderr).init(),
             false => tracing_subscriber::fmt().json().with_writer(std::io::stderr).init(),
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(policy, keys))
+        runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(source, read))
     }
 
-    fn policy(self) -> miette::Result<(Policy, Keys)> {
-        let (mut policy, keys) = match &self.file {
-            Some(file) => read_policy(file)?,
-            None if self.limits.is_empty() => {
-                (Policy::parse("the starter policy", STARTER)?, Keys::default())
-            }
-            None => {
-                let by = self.by.unwrap_or(KeyPart::Ip);
-                (Policy::of_limits(&self.limits, by).into_diagnostic()?, Keys::default())
-            }
+    fn source(self) -> Source {
+        let origin = match self.file {
+            Some(file) => Origin::File(file),
+            None if self.limits.is_empty() => Origin::Starter,
+            None => Origin::Limits(self.limits, self.by.unwrap_or(KeyPart::Ip)),
         };
-        let server = &mut policy.server;
-        server.upstream = self.upstream.or(server.upstream.take());
-        server.listen = self.listen.unwrap_or(server.listen);
-        server.admin = self.admin.unwrap_or(server.admin);
-        server.store = self.store.unwrap_or_else(|| server.store.clone());
-        Ok((policy, keys))
+        let overrides =
+            Overrides { upstream: self.upstream, listen: self.listen, admin: self.admin, store: self.store };
+        Source { origin, overrides }
     }
 }
 
@@ -114,15 +84,14 @@ async fn listen(address: SocketAddr) -> miette::Result<TcpListener> {
     listener.wrap_err_with(|| format!("{address} cannot be listened on"))
 }
 
-async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
-    let rules = policy.rules().into_diagnostic()?;
-    let gateway = policy.server.upstream.as_ref();
-    let gateway = gateway.map(|upstream| Gateway::new(upstream, policy.server.trusted.clone()));
-    let gateway = gateway.transpose().into_diagnostic()?;
-    let store = AnyStore::open(policy.server.store.reveal(), rules).await.into_diagnostic();
-    let store = store.wrap_err_with(|| format!("the store {} cannot be opened", policy.server.store))?;
-    let listener = listen(policy.server.listen).await?;
-    let admin_listener = listen(policy.server.admin).await?;
+async fn serve(source: Source, read: Read) -> miette::Result<()> {
+    let Ok((policy, _)) = &read.policy else { return read.policy.map(drop) };
+    let (server, rules) = (policy.server.clone(), policy.rules().into_diagnostic()?);
+    let store = AnyStore::open(server.store.reveal(), rules).await.into_diagnostic();
+    let store = store.wrap_err_with(|| format!("the store {} cannot be opened", server.store))?;
+    let (running, reloader) = Running::start(source, read, store.clone(), Metrics::default())?;
+    let listener = listen(server.listen).await?;
+    let admin_listener = listen(server.admin).await?;
     let address = listener.local_addr().into_diagnostic()?;
 
     let shutdown = CancellationToken::new();
@@ -133,23 +102,19 @@ async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
             shutdown.cancel();
         });
     }
-    let maintenance = tokio::spawn(Maintenance::new(store.clone()).run(shutdown.clone().cancelled_owned()));
+    let reloads = tokio::spawn(reloader.run(shutdown.clone()));
+    let maintenance = tokio::spawn(Maintenance::new(store).run(shutdown.clone().cancelled_owned()));
     let admin_address = admin_listener.local_addr().into_diagnostic()?;
-    let serves = match &policy.server.upstream {
+    let serves = match &server.upstream {
         Some(upstream) => format!("a gateway to {}", upstream.0),
         None => format!("decisions at http://{address}{AUTHORIZE}"),
     };
-    tracing::info!(%address, admin = %admin_address, serves, store = %policy.server.store, "listening");
-    let metrics = Metrics::default();
-    let admin = admin::router(&policy, store.clone(), metrics.clone());
+    tracing::info!(%address, admin = %admin_address, serves, store = %server.store, "listening");
+    let admin = admin::router(running.clone());
     let admin = tokio::spawn(admit_listen::serve(admin_listener, admin, Limits::default(), shutdown.clone()));
-    let front = Front::new(Arc::new(policy), Arc::new(keys), store, metrics);
-    let router = match gateway {
-        Some(gateway) => front.in_front_of(gateway),
-        None => front.decide(),
-    };
-    admit_listen::serve(listener, router, Limits::default(), shutdown).await;
+    admit_listen::serve(listener, running.router(), Limits::default(), shutdown).await;
     let _ = admin.await; // As below.
+    let _ = reloads.await;
     let _ = maintenance.await; // If it panicked, it has said so.
     Ok(())
 }

@@ -69,6 +69,12 @@ impl Gateway {
         Ok(Self { client, scheme, authority, trusted })
     }
 
+    /// The same connections, with other proxies whose word is taken.
+    #[must_use]
+    pub fn trusting(&self, trusted: TrustedProxies) -> Self {
+        Self { trusted, ..self.clone() }
+    }
+
     async fn forward(self, mut request: Request<Body>) -> Response<Body> {
         let id = request.extensions().get().cloned().unwrap_or_else(CorrelationId::random);
         let upgrade = upgrade::asked(&mut request);
