@@ -209,3 +209,37 @@ async fn a_hangup_reloads_and_ends_nothing() {
     tokio::time::timeout(Duration::from_secs(30), reloaded).await.expect("it reloads");
     serving.stop().await;
 }
+
+/// The lines that a newcomer is given to try do what stands beside them.
+#[tokio::test]
+async fn with_no_file_it_says_where_it_listens_and_its_lines_to_try_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = admit(&directory, &["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = String::new();
+    while !said.contains("Ctrl-C") {
+        said +=
+            &(lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it did not start: {said}")) + "\n");
+    }
+    assert!(said.contains("  policy    the starter policy\n  store     sqlite:admit.db\n"), "{said}");
+    assert!(!said.contains('\x1b'), "no colours in a pipe");
+    let tries: Vec<&str> = said.lines().filter(|line| line.starts_with("  curl ")).collect();
+    let mut answers = Vec::new();
+    for line in &tries {
+        let Output { status, stdout, .. } = Command::new("sh").args(["-c", line]).output().await.unwrap();
+        assert!(status.success(), "{line}");
+        answers.push(String::from_utf8(stdout).unwrap());
+    }
+    let [first, many, decided] = answers.as_slice() else { panic!("{said}") };
+    assert!(
+        first.starts_with("HTTP/1.1 200 OK") && first.to_lowercase().contains("\nratelimit: "),
+        "{first}"
+    );
+    assert!(many.starts_with("200 200 ") && many.ends_with(" 429 429 "), "{many}");
+    assert!(decided.contains("budget=\"burst\",mode=\"enforce\",outcome=\"refused\""), "{decided}");
+    assert!(directory.path().join("admit.db").exists());
+}

@@ -1,8 +1,10 @@
 //! The command line.
 
+mod banner;
 mod check;
 mod key;
 mod serve;
+mod style;
 
 use std::process::ExitCode;
 

@@ -14,7 +14,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::banner::banner;
 use super::print;
+use super::style::Style;
 use crate::admin;
 use crate::authorize::AUTHORIZE;
 use crate::metrics::Metrics;
@@ -89,7 +91,7 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let (server, rules) = (policy.server.clone(), policy.rules().into_diagnostic()?);
     let store = AnyStore::open(server.store.reveal(), rules).await.into_diagnostic();
     let store = store.wrap_err_with(|| format!("the store {} cannot be opened", server.store))?;
-    let (running, reloader) = Running::start(source, read, store.clone(), Metrics::default())?;
+    let (running, reloader) = Running::start(source.clone(), read, store.clone(), Metrics::default())?;
     let listener = listen(server.listen).await?;
     let admin_listener = listen(server.admin).await?;
     let address = listener.local_addr().into_diagnostic()?;
@@ -110,6 +112,7 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
         None => format!("decisions at http://{address}{AUTHORIZE}"),
     };
     tracing::info!(%address, admin = %admin_address, serves, store = %server.store, "listening");
+    print(&banner(&source, &server, address, admin_address, Style::of_stdout()));
     let admin = admin::router(running.clone());
     let admin = tokio::spawn(admit_listen::serve(admin_listener, admin, Limits::default(), shutdown.clone()));
     admit_listen::serve(listener, running.router(), Limits::default(), shutdown).await;
