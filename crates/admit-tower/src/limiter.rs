@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Causes, Charge, Decision, Grant, TakeError, TimeSource, Timestamp, Unavailable};
+use admit::{
+    BudgetStore, Causes, Charge, Decision, Grant, TakeError, TimeSource, Timestamp, Unavailable,
+    UnavailableKind,
+};
 use http::HeaderMap;
 use http::request::Parts;
 use tracing::{debug, error, warn};
@@ -152,7 +155,10 @@ impl<S: BudgetStore> Limiter<S> {
                 self.reject(request, Rejection::Internal, Some(&id), HeaderMap::new())
             }
             Ok(Err(TakeError::Unavailable(cause))) => self.unavailable(request, &quotas, &cause),
-            Err(elapsed) => self.unavailable(request, &quotas, &Unavailable::new("budget", elapsed)),
+            Err(elapsed) => {
+                let cause = Unavailable::new("budget", elapsed).of_kind(UnavailableKind::TimedOut);
+                self.unavailable(request, &quotas, &cause)
+            }
         }
     }
 

@@ -15,9 +15,9 @@ use admit::{Bucket, Budget, Decision, Take, Timestamp, Unavailable};
 #[cfg(feature = "conformance")]
 use admit::{Key, Scope};
 
+use super::Full;
 use super::scopes::{Numbered, Place};
 use super::table::Table;
-use super::{Full, unavailable};
 
 pub(super) struct Buckets {
     table: Table<Place, Kept>,
@@ -51,7 +51,8 @@ impl Buckets {
         }
         let before = now();
         self.table.evict(|kept| kept.is_spare(retention, before));
-        self.try_take(&places, take, &now).ok_or_else(|| unavailable(Full { what: "buckets", max: self.max }))
+        self.try_take(&places, take, &now)
+            .ok_or_else(|| Unavailable::from(Full { what: "buckets", max: self.max }))
     }
 
     /// Nothing if a bucket is to be minted and there is no room.

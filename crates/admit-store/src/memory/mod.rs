@@ -18,7 +18,7 @@ use std::time::Duration;
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
     BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, MonotonicClock, Now, Prepared,
-    Rules, TakeError, Timestamp, Unavailable,
+    Rules, TakeError, Timestamp, Unavailable, UnavailableKind,
 };
 
 use crate::leader::{Held, Leader, Leadership};
@@ -76,6 +76,12 @@ struct Full {
 
 fn unavailable(cause: impl std::error::Error + Send + Sync + 'static) -> Unavailable {
     Unavailable::new("memory", cause)
+}
+
+impl From<Full> for Unavailable {
+    fn from(full: Full) -> Self {
+        unavailable(full).of_kind(UnavailableKind::Full)
+    }
 }
 
 impl MemoryStore {
@@ -219,7 +225,7 @@ impl Leader for MemoryStore {
         let now = self.at(now);
         let mut held = self.state.leaderships.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.contains_key(name) && held.len() >= MAX_LEADERSHIPS {
-            return Err(unavailable(Full { what: "leaderships", max: MAX_LEADERSHIPS }));
+            return Err(Full { what: "leaderships", max: MAX_LEADERSHIPS }.into());
         }
         let granted = Held::lead(held.get(name), holder, lease, now);
         Ok(granted.map(|granted| {

@@ -31,6 +31,7 @@ mod database;
 mod inspect;
 mod leaderships;
 mod migrate;
+mod outage;
 mod records;
 mod scope_check;
 mod shape;
