@@ -29,6 +29,7 @@ use tower::{Layer, ServiceExt};
 use crate::authorize::{self, AUTHORIZE};
 use crate::engine::{Charging, Facts, Malformed, tenant};
 use crate::gateway::Gateway;
+use crate::measured::Measured;
 use crate::metrics::{Metrics, ShadowMetrics};
 use crate::path;
 use crate::policy::{BudgetRule, Identity, Keys, Mode, Policy, Route};
@@ -43,10 +44,10 @@ const BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
 pub struct Front {
     policy: Arc<Policy>,
     keys: Arc<Keys>,
-    limiter: Limiter<AnyStore>,
+    limiter: Limiter<Measured>,
     /// For budgets in shadow mode, each of which is charged apart.
-    shadows: Limiter<AnyStore>,
-    store: AnyStore,
+    shadows: Limiter<Measured>,
+    store: Measured,
     metrics: Metrics,
 }
 
@@ -60,6 +61,7 @@ struct Planned {
 impl Front {
     /// Decides by this policy, on this store.
     pub fn new(policy: Arc<Policy>, keys: Arc<Keys>, store: AnyStore, metrics: Metrics) -> Self {
+        let store = Measured::new(store, metrics.store.clone());
         let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect).observer(metrics.clone());
         let shadows = Limiter::new(store.clone()).observer(ShadowMetrics(metrics.clone()));
         Self { policy, keys, limiter, shadows, store, metrics }
@@ -81,7 +83,7 @@ impl Front {
             .layer(from_fn_with_state(self, count))
     }
 
-    fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {
+    fn budgets(&self) -> BudgetLayer<Measured, impl BudgetPolicy + use<>> {
         BudgetLayer::new(self.limiter.clone(), |request: &Parts| {
             request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
         })

@@ -1,6 +1,7 @@
 //! What `/metrics` tells. Labels are closed sets: budgets of the policy, outcomes, statuses; never a key or a path.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use admit_tower::{Event, Observer};
@@ -10,7 +11,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::admin::DecisionTotals;
 use crate::reload::ReloadMetrics;
+use crate::store_metrics::StoreMetrics;
 
 /// All metrics of the program. Clones share them.
 #[derive(Clone, Debug)]
@@ -20,6 +23,9 @@ pub struct Metrics {
     answer_seconds: Histogram,
     decisions: Family<DecisionLabels, Counter>,
     keyed: Family<OutcomeLabel, Counter>,
+    totals: Arc<Totals>,
+    /// How the store does.
+    pub store: StoreMetrics,
     /// How reloads of the policy went.
     pub reload: ReloadMetrics,
 }
@@ -27,6 +33,15 @@ pub struct Metrics {
 /// The metrics as they observe budgets in shadow mode: what these decide is counted apart.
 #[derive(Clone, Debug)]
 pub struct ShadowMetrics(pub Metrics);
+
+/// The sums over all budgets.
+#[derive(Debug, Default)]
+struct Totals {
+    granted: AtomicU64,
+    refused: AtomicU64,
+    unavailable: AtomicU64,
+    admitted_unavailable: AtomicU64,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabel {
@@ -61,7 +76,18 @@ impl Default for Metrics {
         let keyed = Family::default();
         registry.register("admit_idempotency", "What became of requests with a key", keyed.clone());
         let reload = ReloadMetrics::register(&mut registry);
-        Self { registry: Arc::new(registry), answers, answer_seconds, decisions, keyed, reload }
+        let store = StoreMetrics::register(&mut registry);
+        let totals = Arc::default();
+        Self {
+            registry: Arc::new(registry),
+            answers,
+            answer_seconds,
+            decisions,
+            keyed,
+            totals,
+            store,
+            reload,
+        }
     }
 }
 
@@ -82,6 +108,18 @@ impl Metrics {
         Ok(text)
     }
 
+    /// What enforced budgets decided so far.
+    pub fn totals(&self) -> DecisionTotals {
+        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        let Totals { granted, refused, unavailable, admitted_unavailable } = &*self.totals;
+        DecisionTotals {
+            granted: read(granted),
+            refused: read(refused),
+            unavailable: read(unavailable),
+            admitted_unavailable: read(admitted_unavailable),
+        }
+    }
+
     fn decided(&self, mode: &'static str, event: Event<'_>) {
         let (scope, outcome) = match event {
             Event::Granted(scope) => (scope, "granted"),
@@ -100,6 +138,17 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn observe(&self, event: Event<'_>) {
+        let totals = &self.totals;
+        let total = match event {
+            Event::Granted(_) => Some(&totals.granted),
+            Event::Refused(_) => Some(&totals.refused),
+            Event::Unavailable(_) => Some(&totals.unavailable),
+            Event::FailedOpen(_) => Some(&totals.admitted_unavailable),
+            _ => None,
+        };
+        if let Some(total) = total {
+            total.fetch_add(1, Ordering::Relaxed);
+        }
         self.decided("enforce", event);
     }
 }

@@ -1,6 +1,8 @@
 //! The `admit` program, as a person starts it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program_place;
+
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -12,59 +14,11 @@ use http::Request;
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-use tempfile::TempDir;
+use program_place::{Serving, admit, run};
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
-
-fn admit(directory: &TempDir, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_admit"));
-    command.current_dir(directory.path()).env_clear().args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    command
-}
-
-async fn run(directory: &TempDir, arguments: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = admit(directory, arguments).output().await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
-}
-
-/// A program that serves, and where.
-struct Serving {
-    child: Child,
-    address: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Serving {
-    async fn start(directory: &TempDir, arguments: &[&str]) -> Self {
-        let free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let arguments: Vec<&str> =
-            std::iter::once("serve").chain(free).chain(arguments.iter().copied()).collect();
-        let mut child = admit(directory, &arguments).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut seen = String::new();
-        let fields = loop {
-            let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it did not start: {seen}"));
-            let fields = serde_json::from_str::<Value>(&line).unwrap_or_default()["fields"].clone();
-            if fields["message"] == "listening" {
-                break fields;
-            }
-            seen += &line;
-        };
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} }); // It must be able to log.
-        let address = |name: &str| fields[name].as_str().unwrap().parse().unwrap();
-        Self { child, address: address("address"), admin: address("admin") }
-    }
-
-    async fn stop(mut self) {
-        kill_process(Pid::from_raw(self.child.id().unwrap() as i32).unwrap(), Signal::TERM).unwrap();
-        let ended = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await;
-        assert!(ended.expect("it ends").unwrap().success());
-    }
-}
+use tokio::process::Command;
 
 async fn get(address: SocketAddr, path: &str, user: &str) -> (u16, String) {
     let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
@@ -195,7 +149,7 @@ async fn a_hangup_reloads_and_ends_nothing() {
     let policy = "store = \"memory:\"\n[budgets.x]\nrate = \"1/hour\"\nby = \"ip\"\n";
     std::fs::write(directory.path().join("admit.toml"), policy).unwrap();
     let serving = Serving::start(&directory, &["admit.toml"]).await;
-    kill_process(Pid::from_raw(serving.child.id().unwrap() as i32).unwrap(), Signal::HUP).unwrap();
+    serving.signal(Signal::HUP);
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let reloaded = async {
         while !get(serving.admin, "/metrics", "")

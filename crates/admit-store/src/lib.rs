@@ -36,6 +36,8 @@
 mod any;
 mod leader;
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+mod operations;
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod sweep_retention;
 
 #[cfg(feature = "conformance")]
@@ -51,3 +53,5 @@ pub mod sqlite;
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 pub use any::{AnyStore, AnyStoreError, RulesError};
 pub use leader::{Leader, Leadership};
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+pub use operations::{MAX_LISTED, OpenExistingError};

@@ -1,6 +1,5 @@
 //! `admit serve`.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -19,13 +18,19 @@ use super::print;
 use super::style::Style;
 use crate::admin;
 use crate::authorize::AUTHORIZE;
+use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::policy::{KeyPart, STARTER, StoreUrl, Upstream};
 use crate::reload::Running;
 use crate::source::{Origin, Overrides, Read, Source};
 
-/// Either a policy file, or a policy made of flags.
+/// Serve: a gateway in front of a service, or a decision service for other proxies, held to a policy.
+///
+/// Either a policy file, or a policy made of flags; with neither, the starter policy. The policy's files are read anew when
+/// they change and at SIGHUP. SIGINT and SIGTERM let the requests that run end.
 #[derive(Debug, Default, Args)]
+#[command(after_help = "Examples:\n  admit serve\n  admit serve admit.toml\n  \
+                        admit serve --upstream http://localhost:3000 --limit 100/hour --by header:x-api-key")]
 pub(super) struct Serve {
     /// The policy file. Without one, and without flags, the starter policy is in force.
     file: Option<PathBuf>,
@@ -61,10 +66,7 @@ impl Serve {
         }
         let source = self.source();
         let read = source.read();
-        match std::io::stderr().is_terminal() {
-            true => tracing_subscriber::fmt().with_writer(std::io::stderr).init(),
-            false => tracing_subscriber::fmt().json().with_writer(std::io::stderr).init(),
-        }
+        crate::trace::start();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(source, read))
     }
@@ -105,7 +107,8 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
         });
     }
     let reloads = tokio::spawn(reloader.run(shutdown.clone()));
-    let maintenance = tokio::spawn(Maintenance::new(store).run(shutdown.clone().cancelled_owned()));
+    let measured = Measured::new(store, running.metrics().store.clone());
+    let maintenance = tokio::spawn(Maintenance::new(measured).run(shutdown.clone().cancelled_owned()));
     let admin_address = admin_listener.local_addr().into_diagnostic()?;
     let serves = match &server.upstream {
         Some(upstream) => format!("a gateway to {}", upstream.0),

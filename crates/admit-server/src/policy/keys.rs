@@ -7,6 +7,7 @@ use admit::Key;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::digest::sha256;
 use super::problems::{PolicyErrors, Problems};
 use super::section::{Section, Value, Wrong, document, list, text};
 
@@ -83,16 +84,7 @@ fn key<'a>(
 ) -> Result<Option<([u8; 32], Identity, Value<'a>)>, Wrong> {
     let mut section = Section::of("a key", value, problems)?;
     let example = "\"64 hexadecimal digits\"";
-    let digest = section.required("sha256", example, |value| {
-        let wanted = || {
-            Wrong::new(value, "this is no SHA-256", "write 64 hexadecimal digits, as sha256sum prints them")
-        };
-        let hex = text(value)?;
-        let digit = |i: usize| hex.get(2 * i..2 * i + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
-        let digest: Option<Vec<u8>> = (0..32).map(digit).collect();
-        let digest = digest.filter(|_| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        digest.and_then(|digest| <[u8; 32]>::try_from(digest).ok()).ok_or_else(wanted)
-    });
+    let digest = section.required("sha256", example, sha256);
     let name = |value| match text(value)? {
         "" => Err(Wrong::new(value, "this names nobody", "write a name")),
         name => Ok(name.to_owned()),

@@ -26,6 +26,7 @@
 
 mod budget;
 mod descriptor;
+mod digest;
 mod idempotency;
 mod keys;
 mod problems;
@@ -55,6 +56,9 @@ pub const MAX_POLICY_BYTES: usize = 1 << 20;
 
 /// The policy that is in force where no file is given.
 pub const STARTER: &str = include_str!("starter.toml");
+
+/// The JSON schema (draft 2020-12) of the policy file, for editors. What it cannot say, [`Policy::parse`] does.
+pub const SCHEMA: &str = include_str!("schema.json");
 
 /// Limits that make no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

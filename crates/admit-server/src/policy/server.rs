@@ -10,6 +10,7 @@ use admit_tower::Dialect;
 use admit_tower::client_ip::{ForwardedField, IpNet, TrustedProxies};
 use http::{HeaderName, Uri};
 
+use super::digest::sha256;
 use super::idempotency::duration;
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, list, one_of, parsed, plain, text};
@@ -36,6 +37,8 @@ pub struct Server {
     pub keys: Option<PathBuf>,
     /// The headers that carry an API key, in the order in which they are looked at.
     pub key_headers: Vec<HeaderName>,
+    /// The SHA-256 of the tokens that may change something at the admin listener; without any, nobody may.
+    pub admin_tokens: Vec<[u8; 32]>,
 }
 
 /// The URL of a store. It may hold a password, so it is shown without.
@@ -136,6 +139,7 @@ impl Server {
         let key_headers = section.member("key_headers", |value| {
             Ok(list(value, problems, plain("a header's name, as in \"x-api-key\"")))
         });
+        let admin_tokens = section.member("admin_tokens", |value| Ok(list(value, problems, sha256)));
         let default = Self::default();
         Self {
             listen: listen.unwrap_or(default.listen),
@@ -147,6 +151,7 @@ impl Server {
             retention: retention.unwrap_or(default.retention),
             keys,
             key_headers: key_headers.unwrap_or(default.key_headers),
+            admin_tokens: admin_tokens.unwrap_or_default(),
         }
     }
 }
@@ -174,6 +179,7 @@ impl Default for Server {
             retention: Retention::DEFAULT,
             keys: None,
             key_headers: key_headers.to_vec(),
+            admin_tokens: Vec::new(),
         }
     }
 }

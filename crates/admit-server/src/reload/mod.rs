@@ -14,7 +14,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit::{Clock, SystemClock, Timestamp};
+use admit::{Clock, MonotonicClock, SystemClock, Timestamp};
 use admit_store::AnyStore;
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -99,6 +99,8 @@ struct Shared {
     in_force: ArcSwap<InForce>,
     not_in_force: ArcSwap<Option<Arc<NotInForce>>>,
     metrics: Metrics,
+    clock: MonotonicClock,
+    started: Timestamp,
     asks: mpsc::Sender<oneshot::Sender<Answer>>,
 }
 
@@ -128,7 +130,10 @@ impl Running {
         let in_force = InForce::build(policy, keys, read.content, store, &metrics, None)?;
         let (asks, asked) = mpsc::channel(WAITING);
         metrics.reload.in_force(in_force.since);
+        let clock = MonotonicClock::start();
         let running = Self(Arc::new(Shared {
+            started: clock.now(),
+            clock,
             source,
             in_force: ArcSwap::from_pointee(in_force),
             not_in_force: ArcSwap::from_pointee(None),
@@ -161,6 +166,11 @@ impl Running {
     /// Where policies come from.
     pub fn source(&self) -> &Source {
         &self.0.source
+    }
+
+    /// How long it runs.
+    pub fn uptime(&self) -> Duration {
+        self.0.clock.now().since(self.0.started)
     }
 
     /// What is counted.

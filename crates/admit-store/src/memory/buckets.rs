@@ -9,11 +9,10 @@
 //! burst, as for a key that was never seen; where it is still there, the larger burst is room to refill. Raising a burst
 //! may so give once what it was raised by, and no more: from then on the bucket knows this budget too.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admit::{Bucket, Budget, Decision, Take, Timestamp, Unavailable};
-#[cfg(feature = "conformance")]
-use admit::{Key, Scope};
+use admit::{Bucket, Budget, Decision, Key, Scope, Take, Timestamp, Unavailable};
 
 use super::Full;
 use super::scopes::{Numbered, Place};
@@ -100,6 +99,32 @@ impl Buckets {
 
     pub(super) fn delete_idle(&self, retention: Duration, now: Timestamp) -> u64 {
         self.table.retain(|kept| !kept.is_idle(retention, now))
+    }
+
+    /// One page of the buckets of a scope, found by a look at all of them.
+    pub(super) fn listed(
+        &self,
+        scopes: &Numbered,
+        scope: &Scope,
+        after: Option<Key>,
+        limit: usize,
+    ) -> Result<Vec<(Key, Bucket)>, Unavailable> {
+        let (number, _) = scopes.place(scope, Key::from_bytes([0; 16]))?;
+        let mut listed = BTreeMap::new();
+        self.table.each(|(of, key), kept| {
+            if *of == number && after.is_none_or(|after| *key > after) {
+                listed.insert(*key, kept.bucket);
+                if listed.len() > limit {
+                    listed.pop_last();
+                }
+            }
+        });
+        Ok(listed.into_iter().collect())
+    }
+
+    /// Deletes a bucket, and tells whether there was one.
+    pub(super) fn delete(&self, scopes: &Numbered, scope: &Scope, key: Key) -> Result<bool, Unavailable> {
+        Ok(self.table.lock(&[scopes.place(scope, key)?]).remove(0).is_some())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -6,6 +6,7 @@
 //! *unavailable*, never unlimited.
 
 mod buckets;
+mod operations;
 mod records;
 mod scopes;
 mod table;

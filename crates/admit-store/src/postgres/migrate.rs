@@ -131,17 +131,17 @@ struct Standing {
     scopes: scope_check::Standing,
 }
 
-/// Brings the tables to what this version and `scopes` need.
+/// Brings the tables to what this version and `scopes` need, and tells what they lacked.
 pub(super) async fn migrate(
     config: &PostgresConfig,
     database: &Database,
     scopes: &Scopes,
-) -> Result<(), ConnectError> {
+) -> Result<Option<String>, ConnectError> {
     let schema = config.schema.as_str();
     let acquired = database.connections().acquire().await.map_err(CallError::from);
     let mut connection = acquired.map_err(|source| unreachable(schema, source))?;
     let found = standing(&connection, config, database, scopes).await?;
-    let Some(pending) = found.pending() else { return Ok(()) };
+    let Some(pending) = found.pending() else { return Ok(None) };
     let schema = schema.to_owned();
     if !config.migrate {
         return Err(ConnectError::NotMigrated { schema, pending });
@@ -150,7 +150,7 @@ pub(super) async fn migrate(
     let patience = Patience::of(config);
     let run = run(&mut connection, database.schema(), scopes, &patience);
     let error = match tokio::time::timeout(MIGRATION_LIMIT, run).await {
-        Ok(Ok(())) => return standing(&connection, config, database, scopes).await.map(drop),
+        Ok(Ok(())) => return standing(&connection, config, database, scopes).await.map(|_| Some(pending)),
         Ok(Err(error)) => error,
         Err(_) => {
             drop(deadpool_postgres::Object::take(connection)); // Its transaction must not go back to the pool.

@@ -31,6 +31,7 @@ mod database;
 mod inspect;
 mod leaderships;
 mod migrate;
+mod operations;
 mod outage;
 mod records;
 mod scope_check;
@@ -61,6 +62,7 @@ pub struct PostgresStore {
     database: Database,
     config: Arc<PostgresConfig>,
     retention: SweepRetention,
+    migrated: Option<Arc<str>>,
     rules: Arc<Rules>,
     budgets: Arc<budgets::Statements>,
     records: Arc<records::Statements>,
@@ -75,11 +77,19 @@ impl PostgresStore {
     /// [`ConnectError`], in words for the operator.
     pub async fn connect(config: PostgresConfig, rules: Rules) -> Result<Self, ConnectError> {
         let database = Database::new(&config)?;
-        migrate::migrate(&config, &database, &rules.scopes).await?;
+        let migrated = migrate::migrate(&config, &database, &rules.scopes).await?.map(Arc::from);
         let budgets = Arc::new(budgets::Statements::new(database.schema()));
         let records = Arc::new(records::Statements::new(database.schema()));
         let retention = SweepRetention::new(rules.retention);
-        Ok(Self { database, config: Arc::new(config), retention, rules: Arc::new(rules), budgets, records })
+        Ok(Self {
+            database,
+            config: Arc::new(config),
+            retention,
+            migrated,
+            rules: Arc::new(rules),
+            budgets,
+            records,
+        })
     }
 
     /// A handle of the same tables and connections that holds takes to other rules. Handles with the rules before go on.

@@ -40,6 +40,7 @@ mod headers;
 mod leaderships;
 mod named_file;
 mod open;
+mod operations;
 mod records;
 mod writer;
 
@@ -90,6 +91,7 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     files: Arc<NamedFiles>,
     writer: Writer,
+    migrated: Arc<str>,
 }
 
 impl SqliteStore {
@@ -119,9 +121,9 @@ impl SqliteStore {
         let thread =
             std::thread::Builder::new().name("admit-sqlite".into()).spawn(move || {
                 match open::open(&thread_path, &scopes, settings.busy_timeout) {
-                    Ok((connection, files)) => {
+                    Ok((connection, files, migrated)) => {
                         let files = Arc::new(files);
-                        if opened.send(Ok(files.clone())).is_ok() {
+                        if opened.send(Ok((files.clone(), migrated))).is_ok() {
                             run(connection, move || files.check());
                         }
                     }
@@ -130,9 +132,17 @@ impl SqliteStore {
             });
         let failed = |source| OpenError::Thread { path, source };
         thread.map_err(failed.clone())?;
-        let files = answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
+        let (files, migrated) =
+            answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
         let retention = SweepRetention::new(rules.retention);
-        Ok(Self { rules: Arc::new(rules), retention, clock: Arc::new(clock), files, writer })
+        Ok(Self {
+            rules: Arc::new(rules),
+            retention,
+            clock: Arc::new(clock),
+            files,
+            writer,
+            migrated: migrated.into(),
+        })
     }
 
     /// A handle of the same file and connection that holds takes to other rules. Handles with the rules before go on.
