@@ -107,6 +107,11 @@ impl TlsFiles {
             client_ca: self.client_ca.as_ref().map(|file| directory.join(file)),
         }
     }
+
+    /// Each of the files.
+    pub fn all(&self) -> impl Iterator<Item = &Path> {
+        [&self.certificate, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
+    }
 }
 
 impl Tls {

@@ -17,11 +17,10 @@ pub(crate) fn key(authorization: &HeaderValue) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| key.trim_ascii())
 }
 
-/// Lets a request pass that has one of the policy's decision tokens, or any if the policy has none. A header that stands
-/// twice is no token.
+/// Lets a request pass that has one of the policy's decision tokens, or any if the policy has none.
 pub(crate) async fn check(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
     let tokens = &policy.server.decisions.tokens;
-    if tokens.is_open() || sent(request.headers()).is_some_and(|token| tokens.accept(token)) {
+    if tokens.is_empty() || token(request.headers()).is_some_and(|token| tokens.accept(token)) {
         return next.run(request).await;
     }
     let problem = Problem::new(StatusCode::UNAUTHORIZED).detail("send a decision token as a bearer token");
@@ -30,7 +29,8 @@ pub(crate) async fn check(State(policy): State<Arc<Policy>>, request: Request, n
     problem.into_response_to(request.headers())
 }
 
-fn sent(headers: &HeaderMap) -> Option<&[u8]> {
+/// The one that a request was sent with. A header that stands twice is no token.
+pub(crate) fn token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => key(value),

@@ -25,6 +25,7 @@ use tower::{Layer, ServiceExt};
 use crate::authorize::{self, AUTHORIZE};
 use crate::engine::{Charges, Decider, Facts, Malformed, tenant};
 use crate::gateway::Gateway;
+use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::path;
 use crate::policy::{BudgetRule, Identity, Keys, Policy, Route};
@@ -51,6 +52,7 @@ struct Planned {
 impl Front {
     /// Decides by this policy, on this store.
     pub fn new(policy: Arc<Policy>, keys: Arc<Keys>, store: AnyStore, metrics: Metrics) -> Self {
+        let store = Measured::new(store, metrics.store.clone());
         Self { decider: Decider::new(policy, store, metrics.clone()), keys, metrics }
     }
 
@@ -85,7 +87,7 @@ impl Front {
             .nest_service(AUTHORIZE, authorize) // A service, whose fallback no router around it takes over.
     }
 
-    fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {
+    fn budgets(&self) -> BudgetLayer<Measured, impl BudgetPolicy + use<>> {
         BudgetLayer::new(self.decider.limiter.clone(), |request: &Parts| {
             request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
         })

@@ -11,8 +11,15 @@ pub mod engine;
 mod envoy;
 mod front;
 pub mod gateway;
+pub mod health;
+pub mod measured;
 pub mod metrics;
 pub mod path;
 pub mod policy;
+pub mod reload;
+pub mod source;
+pub mod store_metrics;
+mod text_of_time;
+pub mod trace;
 
 pub use front::Front;

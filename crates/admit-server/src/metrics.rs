@@ -1,6 +1,7 @@
 //! What `/metrics` tells. Labels are closed sets: budgets of the policy, outcomes, statuses; never a key or a path.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use admit_tower::{Event, Observer};
@@ -9,6 +10,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use crate::admin::DecisionTotals;
+use crate::reload::ReloadMetrics;
+use crate::store_metrics::StoreMetrics;
 
 /// All metrics of the program. Clones share them.
 #[derive(Clone, Debug)]
@@ -19,11 +24,25 @@ pub struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
     keyed: Family<OutcomeLabel, Counter>,
     upstream_failures: Family<KindLabel, Counter>,
+    totals: Arc<Totals>,
+    /// How the store does.
+    pub store: StoreMetrics,
+    /// How reloads of the policy went.
+    pub reload: ReloadMetrics,
 }
 
 /// The metrics as they observe budgets in shadow mode: what these decide is counted apart.
 #[derive(Clone, Debug)]
 pub struct ShadowMetrics(pub Metrics);
+
+/// The sums over all budgets.
+#[derive(Debug, Default)]
+struct Totals {
+    granted: AtomicU64,
+    refused: AtomicU64,
+    unavailable: AtomicU64,
+    admitted_unavailable: AtomicU64,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabel {
@@ -65,7 +84,20 @@ impl Default for Metrics {
         let upstream_failures = Family::default();
         let help = "What upstreams did wrong: a request that was then tried on another counts here too";
         registry.register("admit_upstream_failures", help, upstream_failures.clone());
-        Self { registry: Arc::new(registry), answers, answer_seconds, decisions, keyed, upstream_failures }
+        let reload = ReloadMetrics::register(&mut registry);
+        let store = StoreMetrics::register(&mut registry);
+        let totals = Arc::default();
+        Self {
+            registry: Arc::new(registry),
+            answers,
+            answer_seconds,
+            decisions,
+            keyed,
+            upstream_failures,
+            totals,
+            store,
+            reload,
+        }
     }
 }
 
@@ -91,6 +123,18 @@ impl Metrics {
         Ok(text)
     }
 
+    /// What enforced budgets decided so far.
+    pub fn totals(&self) -> DecisionTotals {
+        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        let Totals { granted, refused, unavailable, admitted_unavailable } = &*self.totals;
+        DecisionTotals {
+            granted: read(granted),
+            refused: read(refused),
+            unavailable: read(unavailable),
+            admitted_unavailable: read(admitted_unavailable),
+        }
+    }
+
     fn decided(&self, mode: &'static str, event: Event<'_>) {
         let (scope, outcome) = match event {
             Event::Granted(scope) => (scope, "granted"),
@@ -109,6 +153,17 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn observe(&self, event: Event<'_>) {
+        let totals = &self.totals;
+        let total = match event {
+            Event::Granted(_) => Some(&totals.granted),
+            Event::Refused(_) => Some(&totals.refused),
+            Event::Unavailable(_) => Some(&totals.unavailable),
+            Event::FailedOpen(_) => Some(&totals.admitted_unavailable),
+            _ => None,
+        };
+        if let Some(total) = total {
+            total.fetch_add(1, Ordering::Relaxed);
+        }
         self.decided("enforce", event);
     }
 }

@@ -1,6 +1,8 @@
 //! The `admit` program, as a person starts it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod program_place;
+
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -12,59 +14,11 @@ use http::Request;
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-use tempfile::TempDir;
+use program_place::{Serving, admit, run};
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
-
-fn admit(directory: &TempDir, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_admit"));
-    command.current_dir(directory.path()).env_clear().args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    command
-}
-
-async fn run(directory: &TempDir, arguments: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = admit(directory, arguments).output().await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
-}
-
-/// A program that serves, and where.
-struct Serving {
-    child: Child,
-    address: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Serving {
-    async fn start(directory: &TempDir, arguments: &[&str]) -> Self {
-        let free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let arguments: Vec<&str> =
-            std::iter::once("serve").chain(free).chain(arguments.iter().copied()).collect();
-        let mut child = admit(directory, &arguments).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut seen = String::new();
-        let fields = loop {
-            let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it did not start: {seen}"));
-            let fields = serde_json::from_str::<Value>(&line).unwrap_or_default()["fields"].clone();
-            if fields["message"] == "listening" {
-                break fields;
-            }
-            seen += &line;
-        };
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} }); // It must be able to log.
-        let address = |name: &str| fields[name].as_str().unwrap().parse().unwrap();
-        Self { child, address: address("address"), admin: address("admin") }
-    }
-
-    async fn stop(mut self) {
-        kill_process(Pid::from_raw(self.child.id().unwrap() as i32).unwrap(), Signal::TERM).unwrap();
-        let ended = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await;
-        assert!(ended.expect("it ends").unwrap().success());
-    }
-}
+use tokio::process::Command;
 
 async fn get(address: SocketAddr, path: &str, user: &str) -> (u16, String) {
     let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
@@ -224,4 +178,59 @@ async fn both_listeners_are_encrypted_and_what_is_wrong_with_a_file_is_told() {
         let said = said.replace("\n  │ ", " ");
         assert!(code == 1 && said.contains("server.pem holds no key"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn a_hangup_reloads_and_ends_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "store = \"memory:\"\n[budgets.x]\nrate = \"1/hour\"\nby = \"ip\"\n";
+    std::fs::write(directory.path().join("admit.toml"), policy).unwrap();
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    serving.signal(Signal::HUP);
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let reloaded = async {
+        while !get(serving.admin, "/metrics", "")
+            .await
+            .1
+            .contains("admit_reloads_total{outcome=\"unchanged\"} 1")
+        {
+            tick.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), reloaded).await.expect("it reloads");
+    serving.stop().await;
+}
+
+/// The lines that a newcomer is given to try do what stands beside them.
+#[tokio::test]
+async fn with_no_file_it_says_where_it_listens_and_its_lines_to_try_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = admit(&directory, &["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = String::new();
+    while !said.contains("Ctrl-C") {
+        said +=
+            &(lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it did not start: {said}")) + "\n");
+    }
+    assert!(said.contains("  policy    the starter policy\n  store     sqlite:admit.db\n"), "{said}");
+    assert!(!said.contains('\x1b'), "no colours in a pipe");
+    let tries: Vec<&str> = said.lines().filter(|line| line.starts_with("  curl ")).collect();
+    let mut answers = Vec::new();
+    for line in &tries {
+        let Output { status, stdout, .. } = Command::new("sh").args(["-c", line]).output().await.unwrap();
+        assert!(status.success(), "{line}");
+        answers.push(String::from_utf8(stdout).unwrap());
+    }
+    let [first, many, decided] = answers.as_slice() else { panic!("{said}") };
+    assert!(
+        first.starts_with("HTTP/1.1 200 OK") && first.to_lowercase().contains("\nratelimit: "),
+        "{first}"
+    );
+    assert!(many.starts_with("200 200 ") && many.ends_with(" 429 429 "), "{many}");
+    assert!(decided.contains("budget=\"burst\",mode=\"enforce\",outcome=\"refused\""), "{decided}");
+    assert!(directory.path().join("admit.db").exists());
 }

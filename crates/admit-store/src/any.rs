@@ -57,6 +57,24 @@ pub enum AnyStoreError {
     Postgres(#[from] crate::postgres::ConnectError),
 }
 
+/// Why a store cannot hold takes to other rules.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RulesError {
+    /// Too many scopes have come and gone.
+    #[cfg(feature = "memory")]
+    #[error(transparent)]
+    Memory(#[from] crate::memory::TooManyScopes),
+    /// The file cannot take the new scopes.
+    #[cfg(feature = "sqlite")]
+    #[error("the new scopes cannot be added")]
+    Sqlite(#[source] Unavailable),
+    /// The table cannot take the new scopes.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(#[from] crate::postgres::ConnectError),
+}
+
 const FORMS: &str = "memory:, sqlite:PATH and postgres://USER:PASSWORD@HOST/DATABASE (as far as this program was built \
                      with them)";
 
@@ -80,6 +98,25 @@ impl AnyStore {
                 Ok(Self::Postgres(crate::postgres::PostgresStore::connect(config, rules).await?))
             }
             _ => Err(AnyStoreError::Url),
+        }
+    }
+
+    /// A handle of the same buckets and records that holds takes to other rules: other scopes, another retention. Handles
+    /// with the rules before go on. No bucket is lost; until the store is opened again, idle ones are kept for the longest
+    /// retention that it was given. A store whose new scopes are none is not asked.
+    ///
+    /// # Errors
+    /// [`RulesError`] if there are new scopes, and the store cannot take them.
+    pub async fn with_rules(&self, rules: Rules) -> Result<Self, RulesError> {
+        match self {
+            #[cfg(feature = "memory")]
+            Self::Memory(store) => Ok(Self::Memory(store.with_rules(rules)?)),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => {
+                Ok(Self::Sqlite(store.with_rules(rules).await.map_err(RulesError::Sqlite)?))
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => Ok(Self::Postgres(store.with_rules(rules).await?)),
         }
     }
 }

@@ -34,7 +34,13 @@
 
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod any;
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+mod api_keys;
 mod leader;
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+mod operations;
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+mod sweep_retention;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -47,5 +53,9 @@ pub mod postgres;
 pub mod sqlite;
 
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
-pub use any::{AnyStore, AnyStoreError};
+pub use any::{AnyStore, AnyStoreError, RulesError};
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+pub use api_keys::{ApiKey, ApiKeysError, MAX_API_KEYS};
 pub use leader::{Leader, Leadership};
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+pub use operations::{MAX_LISTED, OpenExistingError};

@@ -279,7 +279,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         let look = self.store.look(record, fingerprint, &how.terms, self.settings.time.now());
         match timeout(self.settings.store_time_limit, look).await {
             Ok(seen) => seen,
-            Err(elapsed) => Err(Unavailable::new("idempotency", elapsed)),
+            Err(elapsed) => Err(Unavailable::timed_out("idempotency", elapsed)),
         }
     }
 

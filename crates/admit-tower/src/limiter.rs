@@ -187,7 +187,7 @@ impl<S: BudgetStore> Limiter<S> {
                 return Err(Box::new(Rejected { why: Rejection::Refused(refused), fields, id: None }));
             }
             Ok(Err(error)) => error,
-            Err(elapsed) => Unavailable::new("budget", elapsed).into(),
+            Err(elapsed) => Unavailable::timed_out("budget", elapsed).into(),
         };
         if let TakeError::Unavailable(cause) = &error
             && quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen)
@@ -210,7 +210,7 @@ impl<S: BudgetStore> Limiter<S> {
         let error = match tokio::time::timeout(self.time_limit, self.store.refund(&charges)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
-            Err(elapsed) => Unavailable::new("budget", elapsed).into(),
+            Err(elapsed) => Unavailable::timed_out("budget", elapsed).into(),
         };
         Err(failed(request, &error))
     }

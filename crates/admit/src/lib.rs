@@ -45,6 +45,7 @@ mod scope;
 mod store;
 mod take;
 mod timestamp;
+mod unavailable;
 
 pub mod idempotency;
 
@@ -61,6 +62,7 @@ pub use rate::{Rate, RateError};
 pub use retention::{Retention, RetentionError};
 pub use rules::{ChargeError, Rules};
 pub use scope::{Scope, ScopeError, Scopes, ScopesError};
-pub use store::{BudgetStore, IdempotencyError, IdempotencyStore, Now, TakeError, Unavailable};
+pub use store::{BudgetStore, IdempotencyError, IdempotencyStore, Now, TakeError};
 pub use take::{Line, MAX_CHARGES, Prepared, Take};
 pub use timestamp::{Timestamp, TimestampError};
+pub use unavailable::{Unavailable, UnavailableKind};

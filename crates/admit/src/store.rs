@@ -1,10 +1,9 @@
 //! What a store of buckets and a store of idempotency records do.
 
-use std::error::Error;
 use std::future::Future;
 
 use crate::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket, TicketLost};
-use crate::{Charge, ChargeError, Clock, Decision, Rules, Timestamp};
+use crate::{Charge, ChargeError, Clock, Decision, Rules, Timestamp, Unavailable};
 
 /// The moment at which a store decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,24 +27,6 @@ impl Now {
     /// The caller's moment, else what the store's `clock` shows.
     pub fn or_by(self, clock: &dyn Clock) -> Timestamp {
         self.given().unwrap_or_else(|| clock.now())
-    }
-}
-
-/// The store could not be asked, or did not answer: neither a grant nor a refusal.
-///
-/// Whether the operation took effect is not known; a take that did counts against the bucket, never for it.
-#[derive(Debug, thiserror::Error)]
-#[error("the {store} store is unavailable")]
-pub struct Unavailable {
-    store: &'static str,
-    #[source]
-    cause: Box<dyn Error + Send + Sync>,
-}
-
-impl Unavailable {
-    /// `store` names the kind of store, as in `PostgreSQL`.
-    pub fn new(store: &'static str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { store, cause: cause.into() }
     }
 }
 

@@ -212,7 +212,7 @@ pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Js
         Ok(Ok(claim)) => claim,
         Ok(Err(cause)) => return Err(api.records_unavailable(&parts, &cause)),
         Err(elapsed) => {
-            return Err(api.records_unavailable(&parts, &Unavailable::new("idempotency", elapsed)));
+            return Err(api.records_unavailable(&parts, &Unavailable::timed_out("idempotency", elapsed)));
         }
     };
     let (keyed, rejection) = match claim {
@@ -284,7 +284,9 @@ impl Api {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(IdempotencyError::TicketLost)) => Err(Refusal::TicketLost),
             Ok(Err(IdempotencyError::Unavailable(cause))) => Err(self.records_unavailable(parts, &cause)),
-            Err(elapsed) => Err(self.records_unavailable(parts, &Unavailable::new("idempotency", elapsed))),
+            Err(elapsed) => {
+                Err(self.records_unavailable(parts, &Unavailable::timed_out("idempotency", elapsed)))
+            }
         }
     }
 

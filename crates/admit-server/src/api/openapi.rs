@@ -59,7 +59,7 @@ pub fn document(policy: &Policy) -> Value {
         "type": "http", "scheme": "bearer", "description": "One of the policy's decision_tokens."
     });
     document["components"]["securitySchemes"] = json!({"decision_token": bearer});
-    if !policy.server.decisions.tokens.is_open() {
+    if !policy.server.decisions.tokens.is_empty() {
         document["security"] = json!([{"decision_token": []}]);
     }
     document

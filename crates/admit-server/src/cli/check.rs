@@ -4,28 +4,74 @@ use std::path::PathBuf;
 
 use clap::Args;
 use miette::IntoDiagnostic;
+use serde_json::{Value, json};
 
-use super::print;
-use super::serve::read_policy;
+use super::{Output, print};
 use crate::certificates::Certificates;
+use crate::policy::PolicyErrors;
+use crate::source::Source;
 
+/// Check a policy file and its keys, and tell everything that is wrong, with its place.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  admit check admit.toml\n  admit check --json admit.toml   # for editors and CI"
+)]
 pub(super) struct Check {
     /// The policy file.
     file: PathBuf,
 }
 
 impl Check {
-    pub(super) fn run(self) -> miette::Result<()> {
-        let (policy, keys) = read_policy(&self.file)?;
-        Certificates::load(&policy.server).into_diagnostic()?;
-        let (budgets, routes) = (policy.budgets.len(), policy.routes.iter().count());
-        print(&format!(
-            "{} can be used; budgets: {budgets}, routes: {routes}, descriptors: {}, keys: {}\n",
-            self.file.display(),
-            policy.descriptors.len(),
-            keys.count()
-        ));
-        Ok(())
+    pub(super) fn run(self, output: Output) -> miette::Result<()> {
+        let file = self.file.display().to_string();
+        let checked = Source::from(self.file).read().policy;
+        let report = match checked.and_then(|(policy, keys)| {
+            policy.rules().map_err(miette::Report::msg)?;
+            Certificates::load(&policy.server).into_diagnostic()?;
+            Ok((policy, keys))
+        }) {
+            Ok((policy, keys)) => {
+                let (budgets, routes) = (policy.budgets.len(), policy.routes.iter().count());
+                let (descriptors, keys) = (policy.descriptors.len(), keys.count());
+                let told = json!({
+                    "file": file, "usable": true, "problems": [],
+                    "budgets": budgets, "routes": routes, "descriptors": descriptors, "keys": keys,
+                });
+                output.tell(&told, |_| {
+                    format!(
+                        "{file} can be used; budgets: {budgets}, routes: {routes}, descriptors: {descriptors}, \
+                         keys: {keys}\n"
+                    )
+                });
+                return Ok(());
+            }
+            Err(report) => report,
+        };
+        if output.json {
+            let told = json!({"file": file, "usable": false, "problems": problems(&report)});
+            print(&format!("{told:#}\n"));
+        }
+        Err(report)
+    }
+}
+
+/// Each with its place, if it has one.
+fn problems(report: &miette::Report) -> Vec<Value> {
+    match report.downcast_ref::<PolicyErrors>() {
+        Some(errors) => errors
+            .problems()
+            .iter()
+            .map(|problem| {
+                json!({
+                    "message": problem.to_string(), "help": problem.help(),
+                    "line": problem.line(), "column": problem.column(),
+                })
+            })
+            .collect(),
+        None => {
+            let message = report.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ");
+            let help = report.help().map(|help| help.to_string());
+            vec![json!({"message": message, "help": help})]
+        }
     }
 }

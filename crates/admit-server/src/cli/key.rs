@@ -1,10 +1,15 @@
 //! `admit key`.
 
 use clap::Args;
+use serde_json::json;
 
-use super::print;
+use super::Output;
 
+/// Print the key that the buckets of a text have in the store: a UUID.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  admit key ann\n  admit key --api-key adm_9f…   # as a budget by api_key has it"
+)]
 pub(super) struct Key {
     /// A user's name, an address, a UUID: whatever the budget is kept by. A UUID is its own key; of any other text it is
     /// the first 128 bits of the SHA-256.
@@ -15,9 +20,9 @@ pub(super) struct Key {
 }
 
 impl Key {
-    pub(super) fn run(self) -> miette::Result<()> {
+    pub(super) fn run(self, output: Output) -> miette::Result<()> {
         let key = if self.api_key { admit::Key::hashed(&self.text) } else { admit::Key::of(&self.text) };
-        print(&format!("{key}\n"));
+        output.tell(&json!({"key": key.to_string()}), |_| format!("{key}\n"));
         Ok(())
     }
 }

@@ -1,38 +1,90 @@
 //! The command line.
 
+mod banner;
+mod buckets;
 mod check;
+mod completions;
+mod confirm;
 mod key;
+mod keys;
+mod keys_file;
+mod migrate;
+mod place;
+mod schema;
 mod serve;
+mod status;
+mod style;
+mod sweep;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use serde::Serialize;
+
+use style::Style;
 
 /// Decides which API requests may run: rate budgets that hold exactly, and retries that run once.
+///
+/// Without a command it serves the starter policy, as `admit serve` does.
 #[derive(Debug, Parser)]
-#[command(name = "admit", version, about, propagate_version = true)]
+#[command(name = "admit", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
+    /// Print JSON instead of text for people.
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve: a gateway in front of a service, held to a policy.
     Serve(Box<serve::Serve>),
-    /// Check a policy file, and tell everything that is wrong with it.
     Check(check::Check),
-    /// Print the key that the buckets of a text have in the store: a UUID.
+    Status(status::Status),
+    #[command(subcommand)]
+    Buckets(buckets::Buckets),
+    #[command(subcommand)]
+    Keys(keys::Keys),
+    Migrate(migrate::Migrate),
+    Sweep(sweep::Sweep),
     Key(key::Key),
+    Schema(schema::Schema),
+    Completions(completions::Completions),
+}
+
+/// What is printed on standard output.
+#[derive(Clone, Copy, Debug)]
+struct Output {
+    json: bool,
+    style: Style,
+}
+
+impl Output {
+    /// As JSON if that is wanted, else the text for people.
+    fn tell(self, value: &impl Serialize, text: impl FnOnce(Style) -> String) {
+        match self.json {
+            true => print(&format!("{:#}\n", serde_json::json!(value))),
+            false => print(&text(self.style)),
+        }
+    }
 }
 
 /// Runs the program with the arguments of the process.
 pub fn run() -> ExitCode {
-    let command = Cli::parse().command.unwrap_or_else(|| Command::Serve(Box::default()));
+    let cli = Cli::parse();
+    let command = cli.command.unwrap_or_else(|| Command::Serve(Box::default()));
+    let output = Output { json: cli.json, style: Style::of_stdout() };
     let done = match command {
         Command::Serve(serve) => serve.run(),
-        Command::Check(check) => check.run(),
-        Command::Key(key) => key.run(),
+        Command::Check(check) => check.run(output),
+        Command::Status(status) => return status.run(output),
+        Command::Buckets(buckets) => buckets.run(output),
+        Command::Keys(keys) => keys.run(output),
+        Command::Migrate(migrate) => migrate.run(output),
+        Command::Sweep(sweep) => sweep.run(output),
+        Command::Key(key) => key.run(output),
+        Command::Schema(schema) => schema.run(),
+        Command::Completions(completions) => completions.run::<Cli>(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

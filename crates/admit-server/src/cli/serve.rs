@@ -1,30 +1,36 @@
 //! `admit serve`.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use admit::Budget;
 use admit_listen::{Limits, serve_tls};
 use admit_store::AnyStore;
 use admit_store::maintenance::Maintenance;
 use clap::Args;
-use miette::{Context, IntoDiagnostic, bail};
+use miette::{Context, IntoDiagnostic};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::banner::banner;
 use super::print;
+use super::style::Style;
+use crate::admin;
 use crate::authorize::AUTHORIZE;
-use crate::certificates::Certificates;
-use crate::gateway::Gateway;
+use crate::measured::Measured;
 use crate::metrics::Metrics;
-use crate::policy::{KeyPart, Keys, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
-use crate::{Front, admin};
+use crate::policy::{KeyPart, STARTER, Server, StoreUrl, Upstream};
+use crate::reload::Running;
+use crate::source::{Origin, Overrides, Read, Source};
 
-/// Either a policy file, or a policy made of flags.
+/// Serve: a gateway in front of a service, or a decision service for other proxies, held to a policy.
+///
+/// Either a policy file, or a policy made of flags; with neither, the starter policy. The policy's files are read anew when
+/// they change and at SIGHUP. SIGINT and SIGTERM let the requests that run end.
 #[derive(Debug, Default, Args)]
+#[command(after_help = "Examples:\n  admit serve\n  admit serve admit.toml\n  \
+                        admit serve --upstream http://localhost:3000 --limit 100/hour --by header:x-api-key")]
 pub(super) struct Serve {
     /// The policy file. Without one, and without flags, the starter policy is in force.
     file: Option<PathBuf>,
@@ -52,65 +58,28 @@ pub(super) struct Serve {
     print_default: bool,
 }
 
-/// Reads a policy file, and the file of keys that it names.
-pub(super) fn read_policy(file: &Path) -> miette::Result<(Policy, Keys)> {
-    let mut policy = Policy::parse(&file.display().to_string(), &read(file)?)?;
-    let directory = file.parent().unwrap_or(Path::new(""));
-    policy.server.beside(directory);
-    let keys = match &policy.server.keys {
-        Some(keys) => {
-            let keys = directory.join(keys);
-            Keys::parse(&keys.display().to_string(), &read(&keys)?)?
-        }
-        None => Keys::default(),
-    };
-    Ok((policy, keys))
-}
-
-fn read(file: &Path) -> miette::Result<String> {
-    let name = file.display().to_string();
-    let size =
-        std::fs::metadata(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))?.len();
-    if size > MAX_POLICY_BYTES as u64 {
-        bail!("{name} is larger than {MAX_POLICY_BYTES} bytes");
-    }
-    std::fs::read_to_string(file).into_diagnostic().wrap_err_with(|| format!("{name} cannot be read"))
-}
-
 impl Serve {
     pub(super) fn run(self) -> miette::Result<()> {
         if self.print_default {
             print(STARTER);
             return Ok(());
         }
-        let (policy, keys) = self.policy()?;
-        match std::io::stderr().is_terminal() {
-            true => tracing_subscriber::fmt().with_writer(std::io::stderr).init(),
-            false => tracing_subscriber::fmt().json().with_writer(std::io::stderr).init(),
-        }
+        let source = self.source();
+        let read = source.read();
+        crate::trace::start();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(policy, keys))
+        runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(source, read))
     }
 
-    fn policy(self) -> miette::Result<(Policy, Keys)> {
-        let (mut policy, keys) = match &self.file {
-            Some(file) => read_policy(file)?,
-            None if self.limits.is_empty() => {
-                (Policy::parse("the starter policy", STARTER)?, Keys::default())
-            }
-            None => {
-                let by = self.by.unwrap_or(KeyPart::Ip);
-                (Policy::of_limits(&self.limits, by).into_diagnostic()?, Keys::default())
-            }
+    fn source(self) -> Source {
+        let origin = match self.file {
+            Some(file) => Origin::File(file),
+            None if self.limits.is_empty() => Origin::Starter,
+            None => Origin::Limits(self.limits, self.by.unwrap_or(KeyPart::Ip)),
         };
-        let server = &mut policy.server;
-        if let Some(upstream) = self.upstream {
-            server.upstream.urls = vec![upstream];
-        }
-        server.listen = self.listen.unwrap_or(server.listen);
-        server.admin = self.admin.unwrap_or(server.admin);
-        server.store = self.store.unwrap_or_else(|| server.store.clone());
-        Ok((policy, keys))
+        let overrides =
+            Overrides { upstream: self.upstream, listen: self.listen, admin: self.admin, store: self.store };
+        Source { origin, overrides }
     }
 }
 
@@ -120,23 +89,22 @@ async fn listen(address: SocketAddr) -> miette::Result<TcpListener> {
 }
 
 /// Decisions are there for everybody who reaches them, unless the policy names tokens.
-fn warn_if_open(policy: &Policy, address: SocketAddr) {
-    let decisions = &policy.server.decisions;
-    let are_served = policy.server.upstream.urls.is_empty() || decisions.prefix.is_some();
-    if are_served && decisions.tokens.is_open() && !address.ip().is_loopback() {
+fn warn_if_open(server: &Server, address: SocketAddr) {
+    let decisions = &server.decisions;
+    let are_served = server.upstream.urls.is_empty() || decisions.prefix.is_some();
+    if are_served && decisions.tokens.is_empty() && !address.ip().is_loopback() {
         tracing::warn!(%address, "everybody who reaches this address may spend budgets; set decision_tokens");
     }
 }
 
-async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
-    let rules = policy.rules().into_diagnostic()?;
-    let metrics = Metrics::default();
-    let gateway = Gateway::new(&policy.server, metrics.clone()).into_diagnostic()?;
-    let certificates = Certificates::load(&policy.server).into_diagnostic()?;
-    let store = AnyStore::open(policy.server.store.reveal(), rules).await.into_diagnostic();
-    let store = store.wrap_err_with(|| format!("the store {} cannot be opened", policy.server.store))?;
-    let listener = listen(policy.server.listen).await?;
-    let admin_listener = listen(policy.server.admin).await?;
+async fn serve(source: Source, read: Read) -> miette::Result<()> {
+    let Ok((policy, _)) = &read.policy else { return read.policy.map(drop) };
+    let (server, rules) = (policy.server.clone(), policy.rules().into_diagnostic()?);
+    let store = AnyStore::open(server.store.reveal(), rules).await.into_diagnostic();
+    let store = store.wrap_err_with(|| format!("the store {} cannot be opened", server.store))?;
+    let (running, reloader) = Running::start(source.clone(), read, store.clone(), Metrics::default()).await?;
+    let listener = listen(server.listen).await?;
+    let admin_listener = listen(server.admin).await?;
     let address = listener.local_addr().into_diagnostic()?;
 
     let shutdown = CancellationToken::new();
@@ -147,25 +115,31 @@ async fn serve(policy: Policy, keys: Keys) -> miette::Result<()> {
             shutdown.cancel();
         });
     }
-    let maintenance = tokio::spawn(Maintenance::new(store.clone()).run(shutdown.clone().cancelled_owned()));
+    let reloads = tokio::spawn(reloader.run(shutdown.clone()));
+    let measured = Measured::new(store, running.metrics().store.clone());
+    let maintenance = tokio::spawn(Maintenance::new(measured).run(shutdown.clone().cancelled_owned()));
     let admin_address = admin_listener.local_addr().into_diagnostic()?;
-    let serves = match &gateway {
+    let serves = match running.in_force().gateway() {
         Some(gateway) => format!("a gateway to {gateway}"),
         None => format!("decisions at http://{address}{AUTHORIZE}"),
     };
-    tracing::info!(%address, admin = %admin_address, serves, store = %policy.server.store, "listening");
-    warn_if_open(&policy, address);
-    let metrics = Metrics::default();
-    let admin = admin::router(&policy, store.clone(), metrics.clone());
+    tracing::info!(%address, admin = %admin_address, serves, store = %server.store, "listening");
+    warn_if_open(&server, address);
+    print(&banner(
+        &source,
+        &server,
+        running.in_force().gateway(),
+        address,
+        admin_address,
+        Style::of_stdout(),
+    ));
+    let admin = admin::router(running.clone());
+    let certificates = running.certificates().clone();
     let (tls, limits) = (certificates.admin, Limits::default());
     let admin = tokio::spawn(serve_tls(admin_listener, admin, tls, limits, shutdown.clone()));
-    let front = Front::new(Arc::new(policy), Arc::new(keys), store, metrics);
-    let router = match gateway {
-        Some(gateway) => front.in_front_of(gateway),
-        None => front.decide(),
-    };
-    serve_tls(listener, router, certificates.main, Limits::default(), shutdown).await;
+    serve_tls(listener, running.router(), certificates.main, Limits::default(), shutdown).await;
     let _ = admin.await; // As below.
+    let _ = reloads.await;
     let _ = maintenance.await; // If it panicked, it has said so.
     Ok(())
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use admit_store::AnyStore;
 use admit_tower::{Admitted, Limiter, Quota, Rejected};
 use http::request::Parts;
 
 use super::Charges;
+use crate::measured::Measured;
 use crate::metrics::{Metrics, ShadowMetrics};
 use crate::policy::Policy;
 
@@ -16,16 +16,16 @@ pub struct Decider {
     /// The policy.
     pub policy: Arc<Policy>,
     /// Where buckets and records are.
-    pub store: AnyStore,
+    pub store: Measured,
     /// For budgets that hold.
-    pub limiter: Limiter<AnyStore>,
+    pub limiter: Limiter<Measured>,
     /// For budgets in shadow mode, each of which is charged apart.
-    shadows: Limiter<AnyStore>,
+    shadows: Limiter<Measured>,
 }
 
 impl Decider {
     /// Decides by this policy on this store, and counts what it decides.
-    pub fn new(policy: Arc<Policy>, store: AnyStore, metrics: Metrics) -> Self {
+    pub fn new(policy: Arc<Policy>, store: Measured, metrics: Metrics) -> Self {
         let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect).observer(metrics.clone());
         let shadows = Limiter::new(store.clone()).observer(ShadowMetrics(metrics));
         Self { policy, store, limiter, shadows }

@@ -3,13 +3,10 @@
 use std::str::FromStr;
 
 use admit::Scope;
-use subtle::{Choice, ConstantTimeEq};
-
-use sha2::{Digest, Sha256};
 
 use super::problems::Problems;
 use super::section::{Section, list, parsed, suggestion};
-use super::{BudgetRule, keys};
+use super::{BudgetRule, Tokens};
 
 /// What the decision service is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +14,7 @@ pub struct Decisions {
     /// The path that it is behind. Nothing: at the root where there is no upstream, and nowhere where there is one.
     pub prefix: Option<Prefix>,
     /// Who may ask it.
-    pub tokens: DecisionTokens,
+    pub tokens: Tokens,
     /// The scopes whose budgets come with the call, beside those of the policy's own budgets.
     pub scopes: Vec<Scope>,
 }
@@ -51,33 +48,14 @@ impl FromStr for Prefix {
     }
 }
 
-/// The bearer tokens of those who may ask for decisions, as SHA-256. A token itself is kept nowhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DecisionTokens(Vec<[u8; 32]>);
-
-impl DecisionTokens {
-    /// Whether everybody may ask.
-    pub fn is_open(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether this is one of them. It is compared with all, so that the time tells nothing.
-    pub fn accept(&self, presented: &[u8]) -> bool {
-        let digest: [u8; 32] = Sha256::digest(presented).into();
-        let accepted = self.0.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&digest));
-        accepted.into()
-    }
-}
-
 impl Decisions {
     pub(super) fn read(section: &mut Section<'_>, problems: &Problems) -> Self {
         let prefix = section.member("decisions", parsed("a path as in \"/admit\""));
-        let tokens = section.member("decision_tokens", |value| Ok(list(value, problems, keys::digest)));
+        let tokens = section.member("decision_tokens", |value| Ok(Tokens::read(value, problems)));
         let scopes = section.member("scopes", |value| {
             Ok(list(value, problems, parsed::<Scope>("names as in [\"exports\"]")))
         });
-        let tokens = DecisionTokens(tokens.unwrap_or_default());
-        Self { prefix, tokens, scopes: scopes.unwrap_or_default() }
+        Self { prefix, tokens: tokens.unwrap_or_default(), scopes: scopes.unwrap_or_default() }
     }
 
     /// A scope has its budget either from the policy or from the caller.
@@ -111,12 +89,5 @@ mod tests {
         for wrong in ["", "/", "admit", "/a/", "//a", "/{a}", "/a b", "/..", "/a/./b", "/a%20"] {
             assert_eq!(wrong.parse::<Prefix>(), Err(PrefixError(wrong.into())));
         }
-    }
-
-    #[test]
-    fn only_the_tokens_whose_hashes_are_known_are_accepted() {
-        let tokens = DecisionTokens(["a", "b"].map(|token| Sha256::digest(token).into()).to_vec());
-        assert!(tokens.accept(b"a") && tokens.accept(b"b") && !tokens.accept(b"c") && !tokens.accept(b""));
-        assert!(!tokens.is_open() && !DecisionTokens::default().accept(b""));
     }
 }

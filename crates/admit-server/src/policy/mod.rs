@@ -27,6 +27,7 @@
 mod budget;
 mod decisions;
 mod descriptor;
+mod digest;
 mod idempotency;
 mod keys;
 mod problems;
@@ -36,20 +37,22 @@ mod section;
 mod server;
 mod sources;
 mod tls;
+mod tokens;
 mod upstream;
 
 use admit::{Budget, Retention, Rules, Scopes};
 
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
-pub use decisions::{DecisionTokens, Decisions, Prefix, PrefixError};
+pub use decisions::{Decisions, Prefix, PrefixError};
 pub use descriptor::{Descriptor, EntryValue};
 pub use idempotency::IdempotencyRule;
-pub use keys::{Identity, Keys};
+pub use keys::{Identity, KeyEntry, Keys};
 pub use problems::{PolicyErrors, PolicyProblem};
 pub use route::{Pattern, PatternError, Route};
 pub use routes::Routes;
-pub use server::{Server, StoreUrl, StoreUrlError};
+pub use server::{KeysFrom, Server, StoreUrl, StoreUrlError};
 pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
+pub use tokens::Tokens;
 pub use upstream::{Upstream, UpstreamError, UpstreamLimits, Upstreams};
 
 use problems::Problems;
@@ -60,6 +63,9 @@ pub const MAX_POLICY_BYTES: usize = 1 << 20;
 
 /// The policy that is in force where no file is given.
 pub const STARTER: &str = include_str!("starter.toml");
+
+/// The JSON schema (draft 2020-12) of the policy file, for editors. What it cannot say, [`Policy::parse`] does.
+pub const SCHEMA: &str = include_str!("schema.json");
 
 /// Limits that make no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

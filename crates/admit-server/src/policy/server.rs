@@ -11,13 +11,13 @@ use admit_tower::Dialect;
 use admit_tower::client_ip::{ForwardedField, IpNet, TrustedProxies};
 use http::HeaderName;
 
-use super::Decisions;
 use super::idempotency::duration;
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, list, one_of, parsed, plain, text};
 use super::sources::KeySource;
 use super::tls;
 use super::upstream::Upstreams;
+use super::{Decisions, Tokens};
 
 /// What the program itself is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +36,8 @@ pub struct Server {
     pub dialect: Dialect,
     /// How long an idle bucket is kept.
     pub retention: Retention,
-    /// The file of API keys, beside the policy's own; without it no key is known.
-    pub keys: Option<PathBuf>,
+    /// Where API keys are; without it no key is known.
+    pub keys: Option<KeysFrom>,
     /// The headers that carry an API key, in the order in which they are looked at.
     pub key_headers: Vec<HeaderName>,
     /// What the decision service is told.
@@ -46,6 +46,17 @@ pub struct Server {
     pub tls: Option<TlsFiles>,
     /// What the admin listener is encrypted with; without it, it is not.
     pub admin_tls: Option<TlsFiles>,
+    /// Who may change something at the admin listener; without any, nobody may.
+    pub admin_tokens: Tokens,
+}
+
+/// Where API keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeysFrom {
+    /// In a file, beside the policy's own.
+    File(PathBuf),
+    /// In the store.
+    Store,
 }
 
 /// The URL of a store. It may hold a password, so it is shown without.
@@ -117,13 +128,25 @@ impl Server {
         let retention = section.member("retention", |value| {
             Retention::new(duration(value)?).map_err(|error| Wrong::new(value, error.to_string(), ""))
         });
-        let keys = section.member("keys", |value| text(value).map(PathBuf::from));
+        let keys = section.member("keys", |value| match text(value)? {
+            "" => Err(Wrong::new(value, "this names no file", "write the name of a file, or \"store\"")),
+            "store" => Ok(KeysFrom::Store),
+            file => Ok(KeysFrom::File(file.into())),
+        });
+        if keys == Some(KeysFrom::Store)
+            && store.as_ref().is_some_and(|store: &StoreUrl| store.0 == "memory:")
+        {
+            let message = "a store in memory keeps no API keys";
+            let help = "keep them in a file, as in keys = \"keys.toml\", or use sqlite: or postgres://";
+            problems.add(section.span_of("keys"), message, help);
+        }
         let key_headers = section.member("key_headers", |value| {
             Ok(list(value, problems, plain("a header's name, as in \"x-api-key\"")))
         });
         let decisions = Decisions::read(section, problems);
         let [tls, admin_tls] =
             ["tls", "admin_tls"].map(|name| section.member(name, |value| tls::tls(name, value, problems)));
+        let admin_tokens = section.member("admin_tokens", |value| Ok(Tokens::read(value, problems)));
         let default = Self::default();
         Self {
             listen: listen.unwrap_or(default.listen),
@@ -138,6 +161,7 @@ impl Server {
             decisions,
             tls,
             admin_tls,
+            admin_tokens: admin_tokens.unwrap_or_default(),
         }
     }
 }
@@ -151,11 +175,21 @@ impl Server {
         self.upstream.ca = self.upstream.ca.take().map(|file| directory.join(file));
     }
 
+    /// The files of certificates and keys that it names.
+    pub fn transport_files(&self) -> impl Iterator<Item = &Path> {
+        let of_listeners = [&self.tls, &self.admin_tls].into_iter().flatten().flat_map(TlsFiles::all);
+        of_listeners.chain(self.upstream.ca.as_deref())
+    }
+
     /// What is kept by API keys needs some that are known.
     pub(super) fn check_identity(&self, source: &KeySource, what: &str, span: &Span, problems: &Problems) {
         if self.keys.is_none() && source.asks_for_identity() {
             let message = format!("{what} is kept by {source}, and no API key is known");
-            problems.add(span.clone(), message, "write keys = \"keys.toml\" at the top of the file");
+            problems.add(
+                span.clone(),
+                message,
+                "write keys = \"keys.toml\" or keys = \"store\" at the top of the file",
+            );
         }
     }
 }
@@ -176,6 +210,7 @@ impl Default for Server {
             decisions: Decisions::default(),
             tls: None,
             admin_tls: None,
+            admin_tokens: Tokens::default(),
         }
     }
 }

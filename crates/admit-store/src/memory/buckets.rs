@@ -9,13 +9,14 @@
 //! burst, as for a key that was never seen; where it is still there, the larger burst is room to refill. Raising a burst
 //! may so give once what it was raised by, and no more: from then on the bucket knows this budget too.
 
-use admit::{Bucket, Budget, Decision, Key, Line, Rules, Scope, Take, Timestamp, Unavailable};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
+use admit::{Bucket, Budget, Decision, Key, Scope, Take, Timestamp, Unavailable};
+
+use super::Full;
+use super::scopes::{Numbered, Place};
 use super::table::Table;
-use super::{Full, unavailable};
-
-/// A bucket's place: the scope by its position in the store's set.
-pub(super) type Place = (u16, Key);
 
 pub(super) struct Buckets {
     table: Table<Place, Kept>,
@@ -29,11 +30,6 @@ struct Kept {
     slowest: Budget,
 }
 
-/// A line of a take that was prepared by the rules of another store.
-#[derive(Debug, thiserror::Error)]
-#[error("scope {0} is not one of this store's")]
-struct UnknownScope(Scope);
-
 impl Buckets {
     pub(super) fn new(max: usize) -> Self {
         Self { table: Table::new(max), max }
@@ -43,17 +39,19 @@ impl Buckets {
     /// then, too.
     pub(super) fn take(
         &self,
-        rules: &Rules,
+        scopes: &Numbered,
+        retention: Duration,
         take: &Take,
         now: impl Fn() -> Timestamp,
     ) -> Result<Decision, Unavailable> {
-        let places = places(rules, take.lines())?;
+        let places = scopes.places(take.lines())?;
         if let Some(decision) = self.try_take(&places, take, &now) {
             return Ok(decision);
         }
         let before = now();
-        self.table.evict(|kept| kept.is_spare(rules, before));
-        self.try_take(&places, take, &now).ok_or_else(|| unavailable(Full { what: "buckets", max: self.max }))
+        self.table.evict(|kept| kept.is_spare(retention, before));
+        self.try_take(&places, take, &now)
+            .ok_or_else(|| Unavailable::from(Full { what: "buckets", max: self.max }))
     }
 
     /// Nothing if a bucket is to be minted and there is no room.
@@ -75,16 +73,21 @@ impl Buckets {
         Some(decision)
     }
 
-    pub(super) fn peek(&self, rules: &Rules, take: &Take, now: Timestamp) -> Result<Decision, Unavailable> {
-        let places = places(rules, take.lines())?;
+    pub(super) fn peek(
+        &self,
+        scopes: &Numbered,
+        take: &Take,
+        now: Timestamp,
+    ) -> Result<Decision, Unavailable> {
+        let places = scopes.places(take.lines())?;
         let locked = self.table.lock(&places);
         let found: Vec<Option<Bucket>> =
             (0..places.len()).map(|i| locked.get(i).map(|kept| kept.bucket)).collect();
         Ok(take.peek(now, &found))
     }
 
-    pub(super) fn refund(&self, rules: &Rules, take: &Take) -> Result<(), Unavailable> {
-        let places = places(rules, take.lines())?;
+    pub(super) fn refund(&self, scopes: &Numbered, take: &Take) -> Result<(), Unavailable> {
+        let places = scopes.places(take.lines())?;
         let mut locked = self.table.lock(&places);
         for (i, line) in take.lines().iter().enumerate() {
             if let Some(kept) = locked.get_mut(i) {
@@ -94,8 +97,34 @@ impl Buckets {
         Ok(())
     }
 
-    pub(super) fn delete_idle(&self, rules: &Rules, now: Timestamp) -> u64 {
-        self.table.retain(|kept| !kept.is_idle(rules, now))
+    pub(super) fn delete_idle(&self, retention: Duration, now: Timestamp) -> u64 {
+        self.table.retain(|kept| !kept.is_idle(retention, now))
+    }
+
+    /// One page of the buckets of a scope, found by a look at all of them.
+    pub(super) fn listed(
+        &self,
+        scopes: &Numbered,
+        scope: &Scope,
+        after: Option<Key>,
+        limit: usize,
+    ) -> Result<Vec<(Key, Bucket)>, Unavailable> {
+        let (number, _) = scopes.place(scope, Key::from_bytes([0; 16]))?;
+        let mut listed = BTreeMap::new();
+        self.table.each(|(of, key), kept| {
+            if *of == number && after.is_none_or(|after| *key > after) {
+                listed.insert(*key, kept.bucket);
+                if listed.len() > limit {
+                    listed.pop_last();
+                }
+            }
+        });
+        Ok(listed.into_iter().collect())
+    }
+
+    /// Deletes a bucket, and tells whether there was one.
+    pub(super) fn delete(&self, scopes: &Numbered, scope: &Scope, key: Key) -> Result<bool, Unavailable> {
+        Ok(self.table.lock(&[scopes.place(scope, key)?]).remove(0).is_some())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -105,24 +134,24 @@ impl Buckets {
     #[cfg(feature = "conformance")]
     pub(super) fn bucket(
         &self,
-        rules: &Rules,
+        scopes: &Numbered,
         scope: &Scope,
         key: Key,
     ) -> Result<Option<Bucket>, Unavailable> {
-        let place = [place(rules, scope, key)?];
+        let place = [scopes.place(scope, key)?];
         Ok(self.table.lock(&place).get(0).map(|kept| kept.bucket))
     }
 }
 
 impl Kept {
     /// Whether the next take would mint what this bucket holds.
-    fn is_spare(&self, rules: &Rules, now: Timestamp) -> bool {
-        self.bucket.level(self.slowest, now) >= self.slowest.burst().tokens() || self.is_idle(rules, now)
+    fn is_spare(&self, retention: Duration, now: Timestamp) -> bool {
+        self.bucket.level(self.slowest, now) >= self.slowest.burst().tokens() || self.is_idle(retention, now)
     }
 
     /// Idle for longer than the retention, so full under every budget that a take may bring.
-    fn is_idle(&self, rules: &Rules, now: Timestamp) -> bool {
-        now.since(self.bucket.refilled_at) > rules.retention.duration()
+    fn is_idle(&self, retention: Duration, now: Timestamp) -> bool {
+        now.since(self.bucket.refilled_at) > retention
     }
 }
 
@@ -131,14 +160,4 @@ fn slower(one: Budget, other: Budget) -> Budget {
     let rate = if other.rate() < one.rate() { other.rate() } else { one.rate() };
     let burst = if other.burst() > one.burst() { other.burst() } else { one.burst() };
     Budget::new(rate, burst)
-}
-
-fn places(rules: &Rules, lines: &[Line]) -> Result<Vec<Place>, Unavailable> {
-    lines.iter().map(|line| place(rules, &line.scope, line.key)).collect()
-}
-
-fn place(rules: &Rules, scope: &Scope, key: Key) -> Result<Place, Unavailable> {
-    let position = rules.scopes.iter().as_slice().binary_search(scope).ok();
-    let position = position.and_then(|position| u16::try_from(position).ok()); // Of Scopes::MAX.
-    Ok((position.ok_or_else(|| unavailable(UnknownScope(scope.clone())))?, key))
 }

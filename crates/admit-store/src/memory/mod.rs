@@ -6,7 +6,9 @@
 //! *unavailable*, never unlimited.
 
 mod buckets;
+mod operations;
 mod records;
+mod scopes;
 mod table;
 
 use std::collections::HashMap;
@@ -17,12 +19,16 @@ use std::time::Duration;
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
     BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, MonotonicClock, Now, Prepared,
-    Rules, TakeError, Timestamp, Unavailable,
+    Rules, TakeError, Timestamp, Unavailable, UnavailableKind,
 };
 
 use crate::leader::{Held, Leader, Leadership};
+use crate::sweep_retention::SweepRetention;
 use buckets::Buckets;
 use records::Records;
+use scopes::{Numbered, ScopeNumbers};
+
+pub use scopes::TooManyScopes;
 
 /// The most names of leaderships; they are constants in the code of services.
 const MAX_LEADERSHIPS: usize = 1_000;
@@ -47,10 +53,14 @@ impl Default for Limits {
 
 /// A store in the memory of this process. Clones share it.
 #[derive(Clone)]
-pub struct MemoryStore(Arc<Inner>);
+pub struct MemoryStore {
+    state: Arc<State>,
+    numbered: Arc<Numbered>,
+}
 
-struct Inner {
-    rules: Rules,
+struct State {
+    scopes: ScopeNumbers,
+    retention: SweepRetention,
     clock: Box<dyn Clock>,
     buckets: Buckets,
     records: Records,
@@ -69,6 +79,12 @@ fn unavailable(cause: impl std::error::Error + Send + Sync + 'static) -> Unavail
     Unavailable::new("memory", cause)
 }
 
+impl From<Full> for Unavailable {
+    fn from(full: Full) -> Self {
+        unavailable(full).of_kind(UnavailableKind::Full)
+    }
+}
+
 impl MemoryStore {
     /// An empty store with the default [`Limits`], on a [`MonotonicClock`].
     pub fn new(rules: Rules) -> Self {
@@ -77,29 +93,47 @@ impl MemoryStore {
 
     /// An empty store that reads `clock` where a caller passes [`Now::Store`].
     pub fn with(rules: Rules, limits: Limits, clock: impl Clock + 'static) -> Self {
-        Self(Arc::new(Inner {
+        let scopes = ScopeNumbers::default();
+        let retention = SweepRetention::new(rules.retention);
+        #[allow(clippy::expect_used)]
+        // A set of scopes has at most `Scopes::MAX`, and none were there before.
+        let numbered = scopes.number(rules).expect("the first scopes fit");
+        let state = State {
             buckets: Buckets::new(limits.max_buckets),
             records: Records::new(limits.max_records, limits.max_record_bytes),
             leaderships: Mutex::new(HashMap::new()),
             clock: Box::new(clock),
-            rules,
-        }))
+            retention,
+            scopes,
+        };
+        Self { state: Arc::new(state), numbered: Arc::new(numbered) }
+    }
+
+    /// A handle of the same buckets and records that holds takes to other rules. Handles with the rules before go on.
+    ///
+    /// # Errors
+    /// [`TooManyScopes`] if, with those of all rules before, there are more than 65,535 scopes.
+    pub fn with_rules(&self, rules: Rules) -> Result<Self, TooManyScopes> {
+        let retention = rules.retention;
+        let numbered = self.state.scopes.number(rules)?;
+        self.state.retention.raise(retention);
+        Ok(Self { state: self.state.clone(), numbered: Arc::new(numbered) })
     }
 
     /// How many buckets there are.
     pub fn bucket_count(&self) -> usize {
-        self.0.buckets.len()
+        self.state.buckets.len()
     }
 
     fn at(&self, now: Now) -> Timestamp {
-        now.or_by(&*self.0.clock)
+        now.or_by(&*self.state.clock)
     }
 }
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore")
-            .field("rules", &self.0.rules)
+            .field("rules", &self.numbered.rules)
             .field("buckets", &self.bucket_count())
             .finish_non_exhaustive()
     }
@@ -107,30 +141,33 @@ impl fmt::Debug for MemoryStore {
 
 impl BudgetStore for MemoryStore {
     fn rules(&self) -> &Rules {
-        &self.0.rules
+        &self.numbered.rules
     }
 
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        match self.0.rules.prepare(charges)? {
+        match self.numbered.rules.prepare(charges)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => Ok(self.0.buckets.take(&self.0.rules, &take, || self.at(now))?),
+            Prepared::Ask(take) => Ok({
+                let retention = self.state.retention.duration();
+                self.state.buckets.take(&self.numbered, retention, &take, || self.at(now))?
+            }),
         }
     }
 
     async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        match self.0.rules.prepare(charges)? {
+        match self.numbered.rules.prepare(charges)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => Ok(self.0.buckets.peek(&self.0.rules, &take, self.at(now))?),
+            Prepared::Ask(take) => Ok(self.state.buckets.peek(&self.numbered, &take, self.at(now))?),
         }
     }
 
     async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
-        let take = self.0.rules.prepare_refund(charges)?;
-        Ok(self.0.buckets.refund(&self.0.rules, &take)?)
+        let take = self.numbered.rules.prepare_refund(charges)?;
+        Ok(self.state.buckets.refund(&self.numbered, &take)?)
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
-        Ok(self.0.buckets.delete_idle(&self.0.rules, self.at(now)))
+        Ok(self.state.buckets.delete_idle(self.state.retention.duration(), self.at(now)))
     }
 }
 
@@ -142,7 +179,7 @@ impl IdempotencyStore for MemoryStore {
         terms: &Terms,
         now: Now,
     ) -> Result<Option<Claim>, Unavailable> {
-        Ok(self.0.records.look(*key, *fingerprint, terms, self.at(now)))
+        Ok(self.state.records.look(*key, *fingerprint, terms, self.at(now)))
     }
 
     async fn claim(
@@ -152,11 +189,11 @@ impl IdempotencyStore for MemoryStore {
         terms: &Terms,
         now: Now,
     ) -> Result<Claim, Unavailable> {
-        self.0.records.claim(*key, *fingerprint, terms, self.at(now))
+        self.state.records.claim(*key, *fingerprint, terms, self.at(now))
     }
 
     async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
-        Ok(self.0.records.renew(ticket, terms, self.at(now))?)
+        Ok(self.state.records.renew(ticket, terms, self.at(now))?)
     }
 
     async fn complete(
@@ -166,15 +203,15 @@ impl IdempotencyStore for MemoryStore {
         terms: &Terms,
         now: Now,
     ) -> Result<(), IdempotencyError> {
-        Ok(self.0.records.complete(ticket, outcome, terms, self.at(now))?)
+        Ok(self.state.records.complete(ticket, outcome, terms, self.at(now))?)
     }
 
     async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
-        Ok(self.0.records.release(ticket, self.at(now))?)
+        Ok(self.state.records.release(ticket, self.at(now))?)
     }
 
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
-        Ok(self.0.records.delete_expired(self.at(now)))
+        Ok(self.state.records.delete_expired(self.at(now)))
     }
 }
 
@@ -187,9 +224,9 @@ impl Leader for MemoryStore {
         now: Now,
     ) -> Result<Option<Leadership>, Unavailable> {
         let now = self.at(now);
-        let mut held = self.0.leaderships.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.state.leaderships.lock().unwrap_or_else(PoisonError::into_inner);
         if !held.contains_key(name) && held.len() >= MAX_LEADERSHIPS {
-            return Err(unavailable(Full { what: "leaderships", max: MAX_LEADERSHIPS }));
+            return Err(Full { what: "leaderships", max: MAX_LEADERSHIPS }.into());
         }
         let granted = Held::lead(held.get(name), holder, lease, now);
         Ok(granted.map(|granted| {
@@ -204,10 +241,10 @@ impl Leader for MemoryStore {
 impl crate::conformance::Inspect for MemoryStore {
     #[allow(clippy::expect_used)] // For tests.
     async fn bucket(&self, scope: &admit::Scope, key: &admit::Key) -> Option<admit::Bucket> {
-        self.0.buckets.bucket(&self.0.rules, scope, *key).expect("the scope is known")
+        self.state.buckets.bucket(&self.numbered, scope, *key).expect("the scope is known")
     }
 
     async fn record(&self, key: &RecordKey) -> Option<admit::idempotency::Record> {
-        self.0.records.record(*key)
+        self.state.records.record(*key)
     }
 }

@@ -7,8 +7,8 @@ use admit::idempotency::{
 };
 use admit::{Timestamp, Unavailable};
 
+use super::Full;
 use super::table::Table;
-use super::{Full, unavailable};
 
 pub(super) struct Records {
     table: Table<RecordKey, Record>,
@@ -52,7 +52,7 @@ impl Records {
         }
         self.evict(now);
         self.try_claim(key, fingerprint, terms, now)
-            .ok_or_else(|| unavailable(Full { what: "records", max: self.max }))
+            .ok_or_else(|| Unavailable::from(Full { what: "records", max: self.max }))
     }
 
     /// Nothing if the key is free and there is no room.

@@ -124,6 +124,13 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
         dropped
     }
 
+    /// Looks at all entries, shard by shard.
+    pub(super) fn each(&self, mut look: impl FnMut(&K, &V)) {
+        for shard in &self.shards {
+            lock(shard).entries.iter().for_each(|(key, value)| look(key, value));
+        }
+    }
+
     /// Books room for `more` entries; nothing is booked if there is not enough.
     fn reserve(&self, more: usize) -> bool {
         let room = |count: usize| count.checked_add(more).filter(|&sum| sum <= self.max);

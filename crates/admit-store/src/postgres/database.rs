@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use super::{ConnectError, ConnectionError, Connections, PostgresConfig, StatementError};
+use super::{ConnectError, ConnectionError, Connections, PostgresConfig, StatementError, outage};
 
 /// A parameter with its type: statements are sent unnamed and whole, so that a pooler may run each on any connection.
 pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -70,7 +70,8 @@ impl From<tokio_postgres::Error> for CallError {
 
 impl From<CallError> for Unavailable {
     fn from(error: CallError) -> Self {
-        Self::new("PostgreSQL", error)
+        let kind = outage::kind(&error);
+        Self::new("PostgreSQL", error).of_kind(kind)
     }
 }
 

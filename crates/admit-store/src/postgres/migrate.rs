@@ -21,10 +21,11 @@ use super::database::{CallError, Database, millis};
 use super::{ConnectionError, PostgresConfig, scope_check, shape};
 
 /// In order. A migration that was published never changes: the history has its checksum.
-const MIGRATIONS: [(&str, &str); 3] = [
+const MIGRATIONS: [(&str, &str); 4] = [
     ("V1__rate_budgets", include_str!("sql/V1__rate_budgets.sql")),
     ("V2__idempotency", include_str!("sql/V2__idempotency.sql")),
     ("V3__leaderships", include_str!("sql/V3__leaderships.sql")),
+    ("V4__api_keys", include_str!("sql/V4__api_keys.sql")),
 ];
 
 /// PostgreSQL 14 brought exact `extract(epoch …)` and functions whose bodies are parsed when they are made.
@@ -131,17 +132,17 @@ struct Standing {
     scopes: scope_check::Standing,
 }
 
-/// Brings the tables to what this version and `scopes` need.
+/// Brings the tables to what this version and `scopes` need, and tells what they lacked.
 pub(super) async fn migrate(
     config: &PostgresConfig,
     database: &Database,
     scopes: &Scopes,
-) -> Result<(), ConnectError> {
+) -> Result<Option<String>, ConnectError> {
     let schema = config.schema.as_str();
     let acquired = database.connections().acquire().await.map_err(CallError::from);
     let mut connection = acquired.map_err(|source| unreachable(schema, source))?;
     let found = standing(&connection, config, database, scopes).await?;
-    let Some(pending) = found.pending() else { return Ok(()) };
+    let Some(pending) = found.pending() else { return Ok(None) };
     let schema = schema.to_owned();
     if !config.migrate {
         return Err(ConnectError::NotMigrated { schema, pending });
@@ -150,7 +151,7 @@ pub(super) async fn migrate(
     let patience = Patience::of(config);
     let run = run(&mut connection, database.schema(), scopes, &patience);
     let error = match tokio::time::timeout(MIGRATION_LIMIT, run).await {
-        Ok(Ok(())) => return standing(&connection, config, database, scopes).await.map(drop),
+        Ok(Ok(())) => return standing(&connection, config, database, scopes).await.map(|_| Some(pending)),
         Ok(Err(error)) => error,
         Err(_) => {
             drop(deadpool_postgres::Object::take(connection)); // Its transaction must not go back to the pool.

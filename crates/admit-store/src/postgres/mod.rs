@@ -23,6 +23,7 @@
 //! the service's role has no right to, run it once with a role that has, and grant the service's role `USAGE` on the
 //! schema and its sequences and `SELECT, INSERT, UPDATE, DELETE` on its tables.
 
+mod api_keys;
 mod budgets;
 mod config;
 mod connections;
@@ -31,6 +32,8 @@ mod database;
 mod inspect;
 mod leaderships;
 mod migrate;
+mod operations;
+mod outage;
 mod records;
 mod scope_check;
 mod shape;
@@ -51,12 +54,16 @@ pub use statement_error::StatementError;
 /// The client of PostgreSQL, whose types [`Connections`] and [`PostgresStore::complete_in`] name.
 pub use tokio_postgres;
 
+use crate::sweep_retention::SweepRetention;
 use database::Database;
 
 /// Buckets and idempotency records in PostgreSQL. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
     database: Database,
+    config: Arc<PostgresConfig>,
+    retention: SweepRetention,
+    migrated: Option<Arc<str>>,
     rules: Arc<Rules>,
     budgets: Arc<budgets::Statements>,
     records: Arc<records::Statements>,
@@ -71,9 +78,31 @@ impl PostgresStore {
     /// [`ConnectError`], in words for the operator.
     pub async fn connect(config: PostgresConfig, rules: Rules) -> Result<Self, ConnectError> {
         let database = Database::new(&config)?;
-        migrate::migrate(&config, &database, &rules.scopes).await?;
+        let migrated = migrate::migrate(&config, &database, &rules.scopes).await?.map(Arc::from);
         let budgets = Arc::new(budgets::Statements::new(database.schema()));
         let records = Arc::new(records::Statements::new(database.schema()));
-        Ok(Self { database, rules: Arc::new(rules), budgets, records })
+        let retention = SweepRetention::new(rules.retention);
+        Ok(Self {
+            database,
+            config: Arc::new(config),
+            retention,
+            migrated,
+            rules: Arc::new(rules),
+            budgets,
+            records,
+        })
+    }
+
+    /// A handle of the same tables and connections that holds takes to other rules. Handles with the rules before go on.
+    /// New scopes are added to the constraint of the table, as at the start.
+    ///
+    /// # Errors
+    /// [`ConnectError`], if there are new scopes and the table cannot take them.
+    pub async fn with_rules(&self, rules: Rules) -> Result<Self, ConnectError> {
+        if rules.scopes.iter().any(|scope| !self.rules.scopes.contains(scope)) {
+            migrate::migrate(&self.config, &self.database, &rules.scopes).await?;
+        }
+        self.retention.raise(rules.retention);
+        Ok(Self { rules: Arc::new(rules), ..self.clone() })
     }
 }

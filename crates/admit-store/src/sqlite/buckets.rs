@@ -9,6 +9,13 @@ use super::writer::Failure;
 pub(super) const READ: &str = include_str!("sql/read_bucket.sql");
 pub(super) const WRITE: &str = include_str!("sql/write_bucket.sql");
 pub(super) const DELETE_IDLE: &str = include_str!("sql/delete_idle.sql");
+const LIST: &str = include_str!("sql/list_buckets.sql");
+const DELETE: &str = include_str!("sql/delete_bucket.sql");
+pub(super) const ADD_SCOPE: &str = "INSERT INTO rate_budget_scopes VALUES (?1) ON CONFLICT DO NOTHING";
+
+pub(super) fn add_scopes(connection: &Connection, scopes: &[Scope]) -> Result<(), Failure> {
+    scopes.iter().try_for_each(|scope| Ok(connection.execute(ADD_SCOPE, [scope.as_str()]).map(drop)?))
+}
 
 pub(super) fn read(connection: &Connection, scope: &Scope, key: Key) -> Result<Option<Bucket>, Failure> {
     let mut statement = connection.prepare_cached(READ)?;
@@ -58,4 +65,27 @@ pub(super) fn delete_idle(
 ) -> Result<u64, Failure> {
     let mut statement = connection.prepare_cached(DELETE_IDLE)?;
     Ok(statement.execute(params![idle_since.unix_micros(), limit as i64])? as u64)
+}
+
+/// One page of the buckets of a scope.
+pub(super) fn listed(
+    connection: &Connection,
+    scope: &Scope,
+    after: Option<Key>,
+    limit: usize,
+) -> Result<Vec<(Key, Bucket)>, Failure> {
+    let mut statement = connection.prepare_cached(LIST)?;
+    let after = after.map(|key| key.to_string()).unwrap_or_default();
+    let mut rows = statement.query(params![scope.as_str(), after, limit as i64])?; // Bounded by MAX_LISTED.
+    let mut listed = Vec::new();
+    while let Some(row) = rows.next()? {
+        let bucket = Bucket { tokens: row.get(1)?, refilled_at: timestamp(row.get(2)?)? };
+        listed.push((Key::of(&row.get::<_, String>(0)?), bucket)); // A UUID is its own key.
+    }
+    Ok(listed)
+}
+
+/// Deletes a bucket, and tells whether there was one.
+pub(super) fn delete(connection: &Connection, scope: &Scope, key: Key) -> Result<bool, Failure> {
+    Ok(connection.prepare_cached(DELETE)?.execute(params![scope.as_str(), key.to_string()])? > 0)
 }

@@ -35,11 +35,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod api_keys;
 mod buckets;
 mod headers;
 mod leaderships;
 mod named_file;
 mod open;
+mod operations;
 mod records;
 mod writer;
 
@@ -50,7 +52,7 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules,
+    BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules, Scope,
     SystemClock, TakeError, Timestamp, Unavailable,
 };
 /// For [`SqliteStore::complete_in`].
@@ -59,6 +61,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::leader::{Leader, Leadership};
+use crate::sweep_retention::SweepRetention;
 use named_file::NamedFiles;
 pub use open::OpenError;
 use writer::{Failure, Writer};
@@ -85,9 +88,11 @@ impl Default for Settings {
 #[derive(Clone)]
 pub struct SqliteStore {
     rules: Arc<Rules>,
+    retention: SweepRetention,
     clock: Arc<dyn Clock>,
     files: Arc<NamedFiles>,
     writer: Writer,
+    migrated: Arc<str>,
 }
 
 impl SqliteStore {
@@ -117,9 +122,9 @@ impl SqliteStore {
         let thread =
             std::thread::Builder::new().name("admit-sqlite".into()).spawn(move || {
                 match open::open(&thread_path, &scopes, settings.busy_timeout) {
-                    Ok((connection, files)) => {
+                    Ok((connection, files, migrated)) => {
                         let files = Arc::new(files);
-                        if opened.send(Ok(files.clone())).is_ok() {
+                        if opened.send(Ok((files.clone(), migrated))).is_ok() {
                             run(connection, move || files.check());
                         }
                     }
@@ -128,8 +133,31 @@ impl SqliteStore {
             });
         let failed = |source| OpenError::Thread { path, source };
         thread.map_err(failed.clone())?;
-        let files = answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
-        Ok(Self { rules: Arc::new(rules), clock: Arc::new(clock), files, writer })
+        let (files, migrated) =
+            answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
+        let retention = SweepRetention::new(rules.retention);
+        Ok(Self {
+            rules: Arc::new(rules),
+            retention,
+            clock: Arc::new(clock),
+            files,
+            writer,
+            migrated: migrated.into(),
+        })
+    }
+
+    /// A handle of the same file and connection that holds takes to other rules. Handles with the rules before go on.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if there are new scopes, and the file cannot take them.
+    pub async fn with_rules(&self, rules: Rules) -> Result<Self, Unavailable> {
+        let new: Vec<Scope> =
+            rules.scopes.iter().filter(|scope| !self.rules.scopes.contains(scope)).cloned().collect();
+        if !new.is_empty() {
+            self.writer.run(move |connection| buckets::add_scopes(connection, &new)).await?;
+        }
+        self.retention.raise(rules.retention);
+        Ok(Self { rules: Arc::new(rules), ..self.clone() })
     }
 
     /// Completes a record as [`IdempotencyStore::complete`] does, inside a transaction of the caller's on the same file,
@@ -214,7 +242,7 @@ impl BudgetStore for SqliteStore {
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
-        let idle_since = self.moment(now)().saturating_sub(self.rules.retention.duration());
+        let idle_since = self.moment(now)().saturating_sub(self.retention.duration());
         self.sweep(move |connection| buckets::delete_idle(connection, idle_since, SWEEP_BATCH)).await
     }
 }
@@ -294,7 +322,7 @@ impl Leader for SqliteStore {
 #[cfg(feature = "conformance")]
 impl crate::conformance::Inspect for SqliteStore {
     #[allow(clippy::expect_used)] // For tests.
-    async fn bucket(&self, scope: &admit::Scope, key: &admit::Key) -> Option<admit::Bucket> {
+    async fn bucket(&self, scope: &Scope, key: &admit::Key) -> Option<admit::Bucket> {
         let (scope, key) = (scope.clone(), *key);
         self.writer
             .run(move |connection| buckets::read(connection, &scope, key))

@@ -9,6 +9,7 @@ use std::time::Duration;
 use admit::Scopes;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::buckets::ADD_SCOPE;
 use super::named_file::NamedFiles;
 
 /// The statements that a store keeps prepared, with some to spare.
@@ -18,13 +19,14 @@ const PREPARED: usize = 32;
 const JOURNAL_ATTEMPTS: u32 = 100;
 
 /// The version of the schema that this program knows.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// What makes the schema, in order; the position is the version. A migration that was released is never changed.
 const MIGRATIONS: [&str; VERSION as usize] = [
     include_str!("migrations/0001_rate_budgets.sql"),
     include_str!("migrations/0002_idempotency.sql"),
     include_str!("migrations/0003_leaderships.sql"),
+    include_str!("migrations/0004_api_keys.sql"),
 ];
 
 /// Why a file could not be opened as a store.
@@ -98,7 +100,7 @@ pub(super) fn open(
     path: &Path,
     scopes: &Scopes,
     busy_timeout: Duration,
-) -> Result<(Connection, NamedFiles), OpenError> {
+) -> Result<(Connection, NamedFiles, String), OpenError> {
     create(path)?;
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -111,13 +113,13 @@ pub(super) fn open(
     }
     // Full: a commit is on the disk before it is answered, so that a power loss forgets nothing that was.
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON").map_err(sqlite)?;
-    let found = migrate(&mut connection, scopes).map_err(sqlite)?;
+    let (found, migrated) = migrate(&mut connection, scopes).map_err(sqlite)?;
     if found > VERSION {
         return Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION });
     }
     let files = NamedFiles::of(&connection, path)
         .map_err(|source| OpenError::Gone { path: path.to_owned(), source })?;
-    Ok((connection, files))
+    Ok((connection, files, migrated))
 }
 
 /// Makes the file, for its owner alone; SQLite gives its logs the same rights. A file that is there keeps its rights.
@@ -161,8 +163,8 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// Brings the schema up to date and adds scopes, in one transaction, so that processes may do so at once. Tells the
-/// version that was found, or made. The version is kept in a table, as `user_version` belongs to the application.
-fn migrate(connection: &mut Connection, scopes: &Scopes) -> rusqlite::Result<u32> {
+/// version that was found, or made, and what was done. The version is kept in a table, as `user_version` belongs to the application.
+fn migrate(connection: &mut Connection, scopes: &Scopes) -> rusqlite::Result<(u32, String)> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS admit_migrations (version INTEGER PRIMARY KEY NOT NULL) STRICT",
@@ -171,16 +173,19 @@ fn migrate(connection: &mut Connection, scopes: &Scopes) -> rusqlite::Result<u32
         transaction
             .query_row("SELECT ifnull(max(version), 0) FROM admit_migrations", [], |row| row.get(0))?;
     if found > VERSION {
-        return Ok(found);
+        return Ok((found, String::new()));
     }
+    let mut done = Vec::new();
     for (version, migration) in (1_u32..).zip(MIGRATIONS).skip(found as usize) {
         transaction.execute_batch(migration)?;
         transaction.execute("INSERT INTO admit_migrations VALUES (?1)", [version])?;
+        done.push(format!("migration {version}"));
     }
     for scope in scopes {
-        let add = "INSERT INTO rate_budget_scopes VALUES (?1) ON CONFLICT DO NOTHING";
-        transaction.execute(add, [scope.as_str()])?;
+        if transaction.execute(ADD_SCOPE, [scope.as_str()])? > 0 {
+            done.push(format!("the scope {scope}"));
+        }
     }
     transaction.commit()?;
-    Ok(VERSION)
+    Ok((VERSION, done.join("; ")))
 }

@@ -7,8 +7,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use admit::{Causes, Unavailable};
-use rusqlite::{Connection, TransactionBehavior};
+use admit::{Causes, Unavailable, UnavailableKind};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 /// The most operations of one transaction: they share a flush, and wait for each other.
@@ -123,8 +123,28 @@ impl Writer {
     }
 }
 
-pub(super) fn unavailable(failure: impl std::error::Error + Send + Sync + 'static) -> Unavailable {
-    Unavailable::new("SQLite", failure)
+impl Failure {
+    fn kind(&self) -> UnavailableKind {
+        match self {
+            Self::Sql(error) => match error.sqlite_error_code() {
+                // Another process wrote for as long as this one waits.
+                Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => UnavailableKind::TimedOut,
+                Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => UnavailableKind::Rejected,
+                Some(ErrorCode::DiskFull) => UnavailableKind::Full,
+                _ => UnavailableKind::Failed,
+            },
+            Self::QueueFull(_) => UnavailableKind::Full,
+            Self::Replaced(_) | Self::Ended => UnavailableKind::Broken,
+            Self::Corrupt(_) => UnavailableKind::Failed,
+        }
+    }
+}
+
+/// A failure that several operations may share.
+pub(super) fn unavailable(failure: impl Into<Arc<Failure>>) -> Unavailable {
+    let failure = failure.into();
+    let kind = failure.kind();
+    Unavailable::new("SQLite", failure).of_kind(kind)
 }
 
 type Check<'a> = &'a dyn Fn() -> Result<(), Failure>;

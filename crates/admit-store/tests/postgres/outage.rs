@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms};
-use admit::{BudgetStore, Decision, IdempotencyError, IdempotencyStore, Now, TakeError};
-use admit_store::postgres::{PostgresConfig, PostgresStore};
+use admit::{BudgetStore, Decision, IdempotencyError, IdempotencyStore, Now, TakeError, UnavailableKind};
+use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::{Postgres, Shutdown};
 use futures::FutureExt;
 use futures::future::join_all;
@@ -25,6 +25,31 @@ async fn take(store: &PostgresStore) -> Result<Decision, TakeError> {
     tokio::time::timeout(Duration::from_secs(10), store.take(&charges, Now::Store)).await.expect("hangs")
 }
 
+fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
+    match answer {
+        Err(TakeError::Unavailable(cause)) => cause.kind(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_too_many_connections_refuses() {
+    let few = ["max_connections=3", "superuser_reserved_connections=0", "autovacuum=off"];
+    let postgres = Postgres::with_settings(few).unwrap();
+    let store = hasty(postgres.url()).await;
+    let mut others = Vec::new();
+    while let Ok((client, connection)) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await
+    {
+        others.push((client, tokio::spawn(connection)));
+    }
+    let kinds = join_all((0..20).map(|_| take(&store))).await;
+    let refused = kinds.into_iter().filter_map(Result::err).map(|error| kind(Err(error))).collect::<Vec<_>>();
+    assert!(
+        !refused.is_empty() && refused.iter().all(|kind| *kind == UnavailableKind::Refused),
+        "{refused:?}"
+    );
+}
+
 #[tokio::test]
 async fn stopped_is_unavailable_and_started_again_works() {
     let postgres = Postgres::start().unwrap();
@@ -33,9 +58,12 @@ async fn stopped_is_unavailable_and_started_again_works() {
         for shutdown in [Shutdown::Fast, Shutdown::Immediate] {
             assert!(take(&store).await.unwrap().is_granted());
             postgres.stop(shutdown).unwrap();
-            for _ in 0..20 {
-                assert!(matches!(take(&store).await, Err(TakeError::Unavailable(_))));
-            }
+            let kinds =
+                join_all((0..20).map(|_| take(&store))).await.into_iter().map(kind).collect::<Vec<_>>();
+            assert!(
+                kinds.iter().all(|kind| matches!(kind, UnavailableKind::Refused | UnavailableKind::Broken))
+            );
+            assert_eq!(kind(take(&store).await), UnavailableKind::Refused, "nobody listens");
             postgres.start_again().unwrap();
             assert!(take(&store).await.unwrap().is_granted());
         }
@@ -48,8 +76,8 @@ async fn paused_is_unavailable_within_the_time_limit() {
     let store = hasty(postgres.url()).await;
     assert!(take(&store).await.unwrap().is_granted());
     postgres.pause().unwrap();
-    for error in join_all((0..30).map(|_| take(&store))).await {
-        assert!(matches!(error, Err(TakeError::Unavailable(_))));
+    for answer in join_all((0..30).map(|_| take(&store))).await {
+        assert_eq!(kind(answer), UnavailableKind::TimedOut, "a silent server refuses nothing");
     }
     postgres.resume().unwrap();
     assert!(take(&store).await.unwrap().is_granted());

@@ -1,0 +1,89 @@
+//! What changes something: for who presents an admin token, and only there where the policy has some.
+
+use admit::{Causes, Key, Scope};
+use admit_tower::{Problem, Rejection, strict_json};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::{Value, json};
+
+use crate::bearer;
+use crate::reload::{ReloadError, Reloaded, Running};
+
+/// The answer to who has no token; nothing to who has one.
+fn refusal(running: &Running, headers: &HeaderMap) -> Option<Problem> {
+    let in_force = running.in_force();
+    let tokens = &in_force.policy.server.admin_tokens;
+    if tokens.is_empty() {
+        let detail = "nothing can be changed here, as the policy has no admin tokens: put the SHA-256 of a long random \
+                      token into it, as in admin_tokens = [\"…\"] (printf %s TOKEN | sha256sum)";
+        return Some(Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found"));
+    }
+    match bearer::token(headers).is_some_and(|token| tokens.accept(token)) {
+        true => None,
+        false => Some(
+            Problem::new(StatusCode::UNAUTHORIZED)
+                .detail("send an admin token: Authorization: Bearer TOKEN")
+                .with("error", "unauthorized")
+                .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+        ),
+    }
+}
+
+/// `POST /reload`: reads the policy's files anew.
+pub(super) async fn reload(State(running): State<Running>, headers: HeaderMap) -> Response {
+    if let Some(problem) = refusal(&running, &headers) {
+        return problem.into_response();
+    }
+    match running.reload().await {
+        Ok(Reloaded::Taken) => Json(json!({"outcome": "taken"})).into_response(),
+        Ok(Reloaded::Unchanged) => Json(json!({"outcome": "unchanged"})).into_response(),
+        Err(error @ ReloadError::NotInForce(_)) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY)
+            .detail("the policy on the disk is not taken; the one before stays in force")
+            .with("error", "policy_refused")
+            .with("policy", error.to_string())
+            .into_response(),
+        Err(error @ ReloadError::Busy) => Problem::new(StatusCode::SERVICE_UNAVAILABLE)
+            .detail(error.to_string())
+            .with("error", "busy")
+            .into_response(),
+    }
+}
+
+/// `POST /buckets/reset` with `{"scope": …, "key": …}`: the bucket is full again. The key is a UUID, or the text that it is
+/// made of.
+pub(super) async fn reset(State(running): State<Running>, headers: HeaderMap, body: Bytes) -> Response {
+    if let Some(problem) = refusal(&running, &headers) {
+        return problem.into_response();
+    }
+    let wrong = |detail: String| {
+        let problem = Problem::new(StatusCode::BAD_REQUEST).detail(detail).with("error", "bad_request");
+        problem.into_response()
+    };
+    let json = strict_json::parse(&body).ok();
+    let member = |name: &str| json.as_ref().and_then(|json: &Value| json.get(name)?.as_str());
+    let (Some(scope), Some(key)) = (member("scope"), member("key")) else {
+        return wrong("send a JSON object with the texts scope and key".to_owned());
+    };
+    let in_force = running.in_force();
+    let known = scope.parse::<Scope>().ok();
+    let Some(scope) =
+        known.filter(|scope| in_force.policy.budgets.iter().any(|budget| budget.scope == *scope))
+    else {
+        return wrong(format!("there is no budget {scope:?}"));
+    };
+    let key = Key::of(key);
+    match in_force.store.delete_bucket(&scope, key).await {
+        Ok(existed) => {
+            tracing::warn!(%scope, %key, existed, "a bucket was reset by the admin listener");
+            Json(json!({"scope": scope.as_str(), "key": key.to_string(), "existed": existed})).into_response()
+        }
+        Err(cause) => {
+            tracing::error!(error = %Causes(&cause), "a bucket was not reset");
+            Rejection::Unavailable.problem().into_response()
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a person reads when the program has started.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use super::style::Style;
+use crate::authorize::AUTHORIZE;
+use crate::gateway::Gateway;
+use crate::policy::Server;
+use crate::source::{Origin, Source};
+
+/// What is listened on, and lines to try, where the policy is one of this program's own making and they are known to work.
+pub(super) fn banner(
+    source: &Source,
+    server: &Server,
+    gateway: Option<&Gateway>,
+    address: SocketAddr,
+    admin: SocketAddr,
+    style: Style,
+) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "{} {}", style.bold("admit"), env!("CARGO_PKG_VERSION")); // A String takes everything.
+    let mut line = |name: &str, what: String| {
+        let _ = writeln!(text, "  {} {what}", style.dim(&format!("{name:<9}")));
+    };
+    line("policy", source.name());
+    line("store", server.store.to_string());
+    let scheme = |tls: &Option<_>| if tls.is_some() { "https" } else { "http" };
+    let main = format!("{}://{address}", scheme(&server.tls));
+    let url = match gateway {
+        Some(gateway) => {
+            line("gateway", format!("{main} to {gateway}"));
+            format!("{main}/")
+        }
+        None => {
+            line("decisions", format!("{main}{AUTHORIZE}"));
+            format!("{main}{AUTHORIZE}")
+        }
+    };
+    line("admin", format!("{}://{admin} (/status, /metrics, /healthz, /readyz)", scheme(&server.admin_tls)));
+    if matches!(source.origin, Origin::Starter) {
+        let _ = writeln!(text, "\nTry:");
+        for (command, comment) in tries(&url, admin) {
+            let _ = writeln!(text, "  {command}  {}", style.dim(&format!("# {comment}")));
+        }
+    }
+    let _ = writeln!(text, "\n{}", style.dim("Ctrl-C ends it; `admit --help` tells what else there is."));
+    text
+}
+
+fn tries(url: &str, admin: SocketAddr) -> [(String, &'static str); 3] {
+    [
+        (format!("curl -i {url}"), "may a request run? 200, and what is left"),
+        (format!("curl -s -o /dev/null -w '%{{http_code}} ' '{url}?[1-25]'"), "25 at once: 200s, then 429s"),
+        (format!("curl -s http://{admin}/metrics | grep admit_decisions"), "what was decided"),
+    ]
+}

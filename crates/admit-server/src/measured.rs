@@ -1,0 +1,148 @@
+//! A store whose calls are measured and traced.
+
+use std::future::Future;
+use std::time::Duration;
+
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
+use admit::{
+    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, Now, Rules, TakeError, Unavailable,
+    UnavailableKind,
+};
+use admit_store::{AnyStore, Leader, Leadership};
+use tracing::Instrument;
+
+use crate::store_metrics::StoreMetrics;
+
+/// The store, and what is told of its calls. Clones share both.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    store: AnyStore,
+    metrics: StoreMetrics,
+}
+
+impl Measured {
+    /// Measures this store.
+    pub fn new(store: AnyStore, metrics: StoreMetrics) -> Self {
+        Self { store, metrics }
+    }
+
+    async fn call<T, E: Outage>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, E> {
+        let store = self.store.kind();
+        let span = tracing::info_span!(target: crate::trace::TARGET, "store", operation, store);
+        let measuring = self.metrics.begin(store, operation);
+        let answer = call.instrument(span).await;
+        measuring.end(answer.as_ref().map(drop).or_else(|error| error.outage().map_or(Ok(()), Err)));
+        answer
+    }
+}
+
+/// Errors of a store, among them that it is unavailable.
+trait Outage {
+    fn outage(&self) -> Option<UnavailableKind>;
+}
+
+impl Outage for Unavailable {
+    fn outage(&self) -> Option<UnavailableKind> {
+        Some(self.kind())
+    }
+}
+
+impl Outage for TakeError {
+    fn outage(&self) -> Option<UnavailableKind> {
+        match self {
+            Self::Unavailable(cause) => cause.outage(),
+            Self::Charge(_) => None,
+        }
+    }
+}
+
+impl Outage for IdempotencyError {
+    fn outage(&self) -> Option<UnavailableKind> {
+        match self {
+            Self::Unavailable(cause) => cause.outage(),
+            Self::TicketLost => None,
+        }
+    }
+}
+
+impl BudgetStore for Measured {
+    fn rules(&self) -> &Rules {
+        self.store.rules()
+    }
+
+    async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        self.call("take", self.store.take(charges, now)).await
+    }
+
+    async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        self.call("peek", self.store.peek(charges, now)).await
+    }
+
+    async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
+        self.call("refund", self.store.refund(charges)).await
+    }
+
+    async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
+        self.call("delete_idle", self.store.delete_idle(now)).await
+    }
+}
+
+impl IdempotencyStore for Measured {
+    async fn look(
+        &self,
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Option<Claim>, Unavailable> {
+        self.call("look", self.store.look(key, fingerprint, terms, now)).await
+    }
+
+    async fn claim(
+        &self,
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Claim, Unavailable> {
+        self.call("claim", self.store.claim(key, fingerprint, terms, now)).await
+    }
+
+    async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
+        self.call("renew", self.store.renew(ticket, terms, now)).await
+    }
+
+    async fn complete(
+        &self,
+        ticket: &Ticket,
+        outcome: &Outcome,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<(), IdempotencyError> {
+        self.call("complete", self.store.complete(ticket, outcome, terms, now)).await
+    }
+
+    async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
+        self.call("release", self.store.release(ticket, now)).await
+    }
+
+    async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
+        self.call("delete_expired", self.store.delete_expired(now)).await
+    }
+}
+
+impl Leader for Measured {
+    async fn lead(
+        &self,
+        name: &str,
+        holder: &str,
+        lease: Duration,
+        now: Now,
+    ) -> Result<Option<Leadership>, Unavailable> {
+        self.call("lead", self.store.lead(name, holder, lease, now)).await
+    }
+}

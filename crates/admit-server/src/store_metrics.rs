@@ -1,0 +1,105 @@
+//! What `/metrics` tells of the store: how long it takes, whether it answers, and in what way it does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit::{Clock, MonotonicClock, Timestamp, UnavailableKind};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// A call that nobody waits for any more after this long had no answer in time. Shorter, its client just went away.
+const GIVEN_UP: Duration = Duration::from_secs(1);
+
+/// How the store does. Clones share it.
+#[derive(Clone, Debug)]
+pub struct StoreMetrics {
+    seconds: Family<CallLabels, Histogram>,
+    errors: Family<KindLabel, Counter>,
+    up: Gauge,
+    clock: Arc<MonotonicClock>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    store: &'static str,
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+/// A call that is under way. Dropped without an end, it was given up.
+#[derive(Debug)]
+pub(crate) struct Call<'m> {
+    metrics: &'m StoreMetrics,
+    labels: CallLabels,
+    began: Timestamp,
+    ended: bool,
+}
+
+impl StoreMetrics {
+    /// Registers them.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let seconds = Family::<CallLabels, Histogram>::new_with_constructor(|| {
+            Histogram::new(exponential_buckets(0.000_025, 2.0, 19)) // 25 µs to 6.5 s.
+        });
+        registry.register("admit_store_seconds", "Time of calls to the store", seconds.clone());
+        let errors = Family::<KindLabel, Counter>::default();
+        for kind in UnavailableKind::ALL {
+            drop(errors.get_or_create(&KindLabel { kind: kind.as_str() })); // So that an alert finds a zero.
+        }
+        registry.register(
+            "admit_store_errors",
+            "Calls that the store did not answer, by kind",
+            errors.clone(),
+        );
+        let up = Gauge::default();
+        up.set(1); // It was opened.
+        registry.register("admit_store_up", "Whether the store answered when it was last asked", up.clone());
+        Self { seconds, errors, up, clock: Arc::new(MonotonicClock::start()) }
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&self, store: &'static str, operation: &'static str) -> Call<'_> {
+        let labels = CallLabels { store, operation };
+        Call { metrics: self, labels, began: self.clock.now(), ended: false }
+    }
+
+    fn count(&self, kind: UnavailableKind) {
+        self.errors.get_or_create(&KindLabel { kind: kind.as_str() }).inc();
+        // A bound of this process says nothing of a server.
+        self.up.set(i64::from(kind == UnavailableKind::Full));
+    }
+}
+
+impl Call<'_> {
+    /// The store answered, or told in what way it does not.
+    pub(crate) fn end(mut self, answer: Result<(), UnavailableKind>) {
+        self.ended = true;
+        self.observe();
+        match answer {
+            Ok(()) => drop(self.metrics.up.set(1)),
+            Err(kind) => self.metrics.count(kind),
+        }
+    }
+
+    fn observe(&self) -> Duration {
+        let took = self.metrics.clock.now().since(self.began);
+        self.metrics.seconds.get_or_create(&self.labels).observe(took.as_secs_f64());
+        took
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.ended && self.observe() >= GIVEN_UP {
+            self.metrics.count(UnavailableKind::TimedOut);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The scopes that a store has met, by number: a bucket keeps its place while the rules around it change.
+
+use std::sync::{Mutex, PoisonError};
+
+use admit::{Key, Line, Rules, Scope, Unavailable};
+
+use super::unavailable;
+
+/// A bucket's place: the number of its scope, and its key.
+pub(super) type Place = (u16, Key);
+
+/// The rules of one handle of a store, with the number of each of their scopes.
+pub(super) struct Numbered {
+    pub(super) rules: Rules,
+    /// In the order of `rules.scopes`.
+    numbers: Vec<u16>,
+}
+
+/// Every scope that the store was ever given; its position is its number.
+#[derive(Default)]
+pub(super) struct ScopeNumbers(Mutex<Vec<Scope>>);
+
+/// More scopes than there are numbers, counting those that rules before these had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a store in memory takes {} scopes until it is started again, and has met them all", u16::MAX)]
+pub struct TooManyScopes;
+
+/// A line of a take that was prepared by the rules of another store.
+#[derive(Debug, thiserror::Error)]
+#[error("scope {0} is not one of this store's")]
+struct UnknownScope(Scope);
+
+impl ScopeNumbers {
+    pub(super) fn number(&self, rules: Rules) -> Result<Numbered, TooManyScopes> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<Scope> = rules.scopes.iter().filter(|scope| !known.contains(scope)).cloned().collect();
+        if known.len() + new.len() > usize::from(u16::MAX) {
+            return Err(TooManyScopes);
+        }
+        known.extend(new);
+        let number = |scope: &Scope| known.iter().position(|other| other == scope).map(|n| n as u16); // Checked.
+        let numbers = rules.scopes.iter().filter_map(number).collect(); // All of them are known by now.
+        Ok(Numbered { rules, numbers })
+    }
+}
+
+impl Numbered {
+    pub(super) fn places(&self, lines: &[Line]) -> Result<Vec<Place>, Unavailable> {
+        lines.iter().map(|line| self.place(&line.scope, line.key)).collect()
+    }
+
+    pub(super) fn place(&self, scope: &Scope, key: Key) -> Result<Place, Unavailable> {
+        let position = self.rules.scopes.iter().as_slice().binary_search(scope).ok();
+        let number = position.and_then(|position| self.numbers.get(position).copied());
+        Ok((number.ok_or_else(|| unavailable(UnknownScope(scope.clone())))?, key))
+    }
+}
