@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod authorize;
+mod body_bytes;
 pub mod certificates;
 pub mod cli;
 pub mod engine;
