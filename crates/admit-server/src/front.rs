@@ -28,7 +28,7 @@ use tower::{Layer, ServiceExt};
 use crate::authorize::{self, AUTHORIZE};
 use crate::body_bytes::{self, Announced};
 use crate::engine::{Charging, Facts, Malformed, tenant};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, unambiguous};
 use crate::metrics::{Metrics, ShadowMetrics};
 use crate::path;
 use crate::policy::{BudgetRule, CostSource, Identity, Keys, Mode, Policy, Route};
@@ -103,6 +103,7 @@ impl Front {
         Router::new()
             .fallback_service(once.layer(gateway))
             .layer(from_fn_with_state(self.clone(), plan))
+            .layer(from_fn(unambiguous))
             .layer(from_fn_with_state(self, count))
     }
 }

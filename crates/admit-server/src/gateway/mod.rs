@@ -12,6 +12,7 @@ mod request_head;
 mod roots;
 mod rotation;
 mod target;
+mod unambiguous;
 mod upgrade;
 
 use std::convert::Infallible;
@@ -40,6 +41,7 @@ use rotation::Rotation;
 use target::Target;
 
 pub use roots::GatewayError;
+pub(crate) use unambiguous::unambiguous;
 
 /// Sends requests to the upstreams. Clones share its connections, and what it knows of the upstreams' health.
 #[derive(Clone, Debug)]
