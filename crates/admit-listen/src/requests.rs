@@ -67,7 +67,7 @@ impl Service<Request<Incoming>> for Requests {
         Box::pin(async move {
             let mut response = response.await?;
             if protocol == Protocol::Http2 {
-                return Ok(response.map(|body| Body::new(Answer { body, _running: running })));
+                return Ok(response.map(|body| Body::new(Answer::new(body, running))));
             }
             let status = response.status();
             if status == StatusCode::SWITCHING_PROTOCOLS || is_connect && status.is_success() {

@@ -114,7 +114,15 @@ async fn an_encrypted_upstream_is_checked_and_spoken_to_in_its_protocol() {
     let certificate = file("server.pem", issued.cert.pem());
     let key = file("server.key", issued.signing_key.serialize_pem());
     let tls = Tls::load(&TlsFiles { certificate: certificate.clone(), key, client_ca: None }).unwrap();
-    let router = Router::new().route("/echo", get(echo)).fallback(grpc);
+    let switch = get(async |mut request: Request| {
+        let upgraded = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = hyper_util::rt::TokioIo::new(upgraded.await.unwrap());
+            io.write_all(b"switched").await.unwrap();
+        });
+        (StatusCode::SWITCHING_PROTOCOLS, [("connection", "upgrade"), ("upgrade", "x")], Body::empty())
+    });
+    let router = Router::new().route("/echo", get(echo)).route("/switch", switch).fallback(grpc);
     let upstream = Server::start_tls(router, Some(tls)).await;
     let members = format!("upstream = \"https://{}\"\nupstream_ca = {certificate:?}", upstream.address);
     let (trusting, _) = gateway(&members).await;
@@ -124,6 +132,14 @@ async fn an_encrypted_upstream_is_checked_and_spoken_to_in_its_protocol() {
     let headers = trusting.get("/echo").await.json()["headers"].to_string();
     let forwarded = format!("[\"x-forwarded-host\",\"{}\"]", trusting.address);
     assert!(headers.contains(&forwarded) && !headers.contains("[\"host\""), "{headers}");
+
+    // HTTP/2 has no upgrades: they go by HTTP/1.1.
+    let mut stream = TcpStream::connect(trusting.address).await.unwrap();
+    let ask = b"GET /switch HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    stream.write_all(ask).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("\r\n\r\nswitched"), "{answer}");
 
     // Another's certificate is no proof.
     let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
