@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use admit::Causes;
 use admit_listen::{Encrypted, Peer};
 use admit_tower::CorrelationId;
 use admit_tower::client_ip::TrustedProxies;
@@ -109,14 +110,18 @@ impl Gateway {
             let mut request = Request::from_parts(parts.clone(), upload.clone());
             target.address(&mut request, path.clone());
             let sending = target.client(upgrade.is_some()).request(request);
-            failure = match shared.head(sending, progresses.clone(), &mut total).await {
-                Ok(response) => return self.clone().answer(response, upgrade, progress, total, target, id),
-                Err((failure, cause)) => {
-                    shared.failed(&id, &target.to_string(), failure, cause.as_ref().map(|cause| cause as _));
-                    failure
+            let head = shared.head(sending, progresses.clone(), &mut total).await;
+            let (failed, cause) = match head {
+                Ok(response) => {
+                    shared.rotation.take_in(member);
+                    return self.clone().answer(response, upgrade, progress, total, target, id);
                 }
+                Err(failed) => failed,
             };
+            shared.failed(&id, &target.to_string(), failed, cause.as_ref().map(|cause| cause as _));
+            failure = failed;
             if !failure.is_before_the_request() {
+                shared.rotation.take_in(member);
                 break;
             }
             shared.rotation.leave_out(member);
@@ -194,12 +199,13 @@ impl Shared {
         failure: Failure,
         cause: Option<&(dyn Error + 'static)>,
     ) {
+        let cause = Causes(cause.unwrap_or(&failure));
         match failure.kind() {
             Some(kind) => {
                 self.metrics.upstream_failed(kind);
-                tracing::error!(correlation_id = %id, upstream, error = cause, "{failure}");
+                tracing::error!(correlation_id = %id, upstream, error = %cause, "{failure}");
             }
-            None => tracing::debug!(correlation_id = %id, upstream, error = cause, "{failure}"),
+            None => tracing::debug!(correlation_id = %id, upstream, error = %cause, "{failure}"),
         }
     }
 }
