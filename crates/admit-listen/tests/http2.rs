@@ -201,7 +201,7 @@ async fn a_slow_reader_of_a_large_piece_is_waited_for() {
         let pieces = [vec![7_u8; 1 << 20], vec![7]].map(Ok::<_, std::io::Error>);
         Body::from_stream(futures::stream::iter(pieces))
     });
-    let limits = Limits { stall_time: SOON, ..Limits::default() };
+    let limits = Limits { stall_time: 5 * SOON, ..Limits::default() };
     let served = Served::start(Router::new().route("/", large), limits).await;
     let stream = TcpStream::connect(served.address).await.unwrap();
     let mut http = Builder::new(TokioExecutor::new());
@@ -212,7 +212,7 @@ async fn a_slow_reader_of_a_large_piece_is_waited_for() {
     let mut length = 0;
     while let Some(frame) = body.frame().await {
         length += frame.unwrap().data_ref().unwrap().len();
-        let _ = tokio::time::timeout(SOON / 10, std::future::pending::<()>()).await;
+        let _ = tokio::time::timeout(SOON / 5, std::future::pending::<()>()).await;
     }
     assert_eq!(length, (1 << 20) + 1);
     drop(client);
