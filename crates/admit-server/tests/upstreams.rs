@@ -270,6 +270,29 @@ async fn a_client_that_sends_nothing_more_is_408_and_a_slow_one_is_waited_for() 
     );
 }
 
+/// A WebSocket whose client had vanished without a word was held for ever, and with it one of the limited number of
+/// connections.
+#[tokio::test]
+async fn an_upgraded_connection_on_which_nothing_passes_is_cut_off() {
+    let switch = get(async |mut request: Request| {
+        let upgraded = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = hyper_util::rt::TokioIo::new(upgraded.await.unwrap());
+            let _ = io.read_to_end(&mut Vec::new()).await; // It says nothing.
+        });
+        (StatusCode::SWITCHING_PROTOCOLS, [("connection", "upgrade"), ("upgrade", "x")], Body::empty())
+    });
+    let upstream = Server::start(Router::new().route("/", switch)).await;
+    let limits = "upstream_limits = { idle = \"200ms\" }";
+    let (gateway, _) = gateway(&format!("upstream = \"http://{}\"\n{limits}", upstream.address)).await;
+    let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+    let ask = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    stream.write_all(ask).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("\r\n\r\n"), "{answer}");
+}
+
 /// hyper sends no body with a GET whose length it does not know, so that the upstream saw none.
 #[tokio::test]
 async fn a_body_of_a_get_passes() {

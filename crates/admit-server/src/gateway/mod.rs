@@ -145,7 +145,7 @@ impl Gateway {
     ) -> Response<Body> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return match upgrade {
-                Some(upgrade) => upgrade.join(response.map(Body::new)),
+                Some(upgrade) => upgrade.join(response.map(Body::new), self.shared.upstreams.limits.idle),
                 None => {
                     self.shared.failed(&id, &target.to_string(), Failure::BrokeOff, None); // It was not asked to.
                     Failure::BrokeOff.response()
