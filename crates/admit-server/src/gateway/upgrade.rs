@@ -1,10 +1,15 @@
 //! Connections that become something else, WebSockets for one: from then on bytes pass as they come.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::hop_by_hop::tokens;
 
@@ -33,14 +38,22 @@ impl Upgrade {
         headers.insert(UPGRADE, self.protocol.clone());
     }
 
-    /// Joins the two connections once both have switched. The response is what makes the client's switch.
-    pub(super) fn join(self, mut response: Response<Body>) -> Response<Body> {
+    /// Joins the two connections once both have switched, until one of them ends or nothing passes for `idle`. The response
+    /// is what makes the client's switch.
+    pub(super) fn join(self, mut response: Response<Body>, idle: Duration) -> Response<Body> {
         let upstream = hyper::upgrade::on(&mut response);
         tokio::spawn(async move {
             let joined = async {
                 let (client, upstream) = tokio::try_join!(self.client, upstream)?;
-                let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-                tokio::io::copy_bidirectional(&mut client, &mut upstream).await?;
+                let (passed, passing) = watch::channel(());
+                let pass = |_: &[u8]| passed.send_replace(());
+                // What the client is sent or sends is all that passes.
+                let mut client = InspectWriter::new(InspectReader::new(TokioIo::new(client), pass), pass);
+                let mut upstream = TokioIo::new(upstream);
+                tokio::select! {
+                    copied = tokio::io::copy_bidirectional(&mut client, &mut upstream) => copied.map(drop)?,
+                    () = nothing(passing, idle) => tracing::debug!("an upgraded connection that is not used is cut off"),
+                }
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             };
             if let Err(error) = joined.await {
@@ -49,4 +62,9 @@ impl Upgrade {
         });
         response
     }
+}
+
+/// Returns when nothing has passed for a time.
+async fn nothing(mut passing: watch::Receiver<()>, time: Duration) {
+    while let Ok(Ok(())) = timeout(time, passing.changed()).await {}
 }

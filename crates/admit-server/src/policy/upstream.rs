@@ -41,7 +41,7 @@ pub struct UpstreamLimits {
     pub connect: Duration,
     /// Until the head of the response, from when the upstream was last given something of the request. 60 s by default.
     pub head: Duration,
-    /// Between two pieces of bodies, in whichever direction. 60 s by default.
+    /// Between two pieces of bodies, or of an upgraded connection, in whichever direction. 60 s by default.
     pub idle: Duration,
     /// All of it, to the last byte of the response. 1 h by default.
     pub total: Duration,

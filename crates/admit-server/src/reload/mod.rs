@@ -213,8 +213,8 @@ impl InForce {
         before: Option<&Self>,
     ) -> Result<Self, Report> {
         let kept = before.and_then(|before| before.gateway.as_ref());
-        let gateway = match kept.filter(|gateway| gateway.is_of(&policy.server)) {
-            Some(gateway) => Some(gateway.clone()),
+        let gateway = match kept.filter(|gateway| gateway.is_to(&policy.server.upstream)) {
+            Some(gateway) => Some(gateway.trusting(policy.server.trusted.clone())),
             None => Gateway::new(&policy.server, metrics.clone()).into_diagnostic()?,
         };
         Ok(Self::of(policy, keys, content, store, metrics, gateway))
