@@ -247,6 +247,7 @@ async fn what_is_not_kept_or_not_text_is_told_so() {
         ("ticket", json!("none"), "/ticket"),
         ("status", json!(101), "/status"),
         ("headers", json!({"a b": "c"}), "/headers/a b"),
+        ("headers", json!({"a": "\u{84}"}), "/headers/a"),
         ("body_base64", json!("%"), "/body_base64"),
     ] {
         let mut complete = json!({"ticket": release["ticket"], "status": 200});
