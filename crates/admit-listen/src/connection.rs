@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::Router;
 use hyper::server::conn::{http1, http2};
@@ -14,6 +16,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::framing::Guarded;
 use crate::protocol::{Protocol, detect};
 use crate::requests::Requests;
 use crate::stream::{Streams, idle};
@@ -79,6 +82,7 @@ impl Shared {
     {
         let Some((protocol, stream)) = self.soon(detect(stream, permit)).await else { return };
         let (running, runs) = watch::channel(0);
+        let switched = Arc::new(AtomicBool::new(false));
         let requests = Requests {
             router: self.router,
             peer,
@@ -86,6 +90,7 @@ impl Shared {
             protocol,
             headers: self.limits.headers,
             running,
+            switched: switched.clone(),
             shutdown: self.shutdown.clone(),
         };
         match protocol {
@@ -95,7 +100,8 @@ impl Shared {
                     .header_read_timeout(self.limits.head_time)
                     .max_headers(self.limits.headers)
                     .max_buf_size(self.limits.head_bytes.max(MIN_HEAD_BYTES));
-                let connection = http.serve_connection(TokioIo::new(stream), requests).with_upgrades();
+                let stream = TokioIo::new(Guarded::new(stream, switched));
+                let connection = http.serve_connection(stream, requests).with_upgrades();
                 // The time limit on heads ends idle connections as well.
                 drive(
                     connection,

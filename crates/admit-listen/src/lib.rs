@@ -19,6 +19,7 @@
 //! ```
 
 mod connection;
+mod framing;
 mod limits;
 mod protocol;
 mod requests;

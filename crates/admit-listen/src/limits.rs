@@ -19,7 +19,7 @@ pub struct Limits {
     /// find theirs again. It ends by GOAWAY, so that no request breaks.
     pub idle_time: Duration,
     /// How long a client may read nothing of a response before it is cut off: its connection, or under HTTP/2 the stream
-    /// that it leaves no room for. 20 s by default. A client of HTTP/2 may take as long to say that it is there.
+    /// that it leaves no room for 16 KiB more. 20 s by default. A client of HTTP/2 may take as long to say that it is there.
     pub stall_time: Duration,
     /// The most headers of a request, 64 by default. More are answered with 431.
     pub headers: usize,

@@ -4,12 +4,14 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::CONNECTION;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -38,6 +40,8 @@ pub(crate) struct Requests {
     /// The most headers. HTTP/1.1 has counted them itself.
     pub(crate) headers: usize,
     pub(crate) running: watch::Sender<usize>,
+    /// Is set when the connection begins to speak another protocol.
+    pub(crate) switched: Arc<AtomicBool>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -57,20 +61,22 @@ impl Service<Request<Incoming>> for Requests {
         if let Some(encrypted) = self.encrypted {
             request.extensions_mut().insert(encrypted);
         }
+        let is_connect = *request.method() == Method::CONNECT; // Behind which comes a tunnel.
         let response = self.router.call(request);
-        let (protocol, shutdown) = (self.protocol, self.shutdown.clone());
+        let (protocol, switched, shutdown) = (self.protocol, self.switched.clone(), self.shutdown.clone());
         Box::pin(async move {
             let mut response = response.await?;
-            match protocol {
-                Protocol::Http2 => Ok(response.map(|body| Body::new(Answer { body, _running: running }))),
-                Protocol::Http1 => {
-                    // hyper closes the connection behind such an answer. A switch needs the header for itself.
-                    if shutdown.is_cancelled() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                    }
-                    Ok(response)
-                }
+            if protocol == Protocol::Http2 {
+                return Ok(response.map(|body| Body::new(Answer::new(body, running))));
             }
+            let status = response.status();
+            if status == StatusCode::SWITCHING_PROTOCOLS || is_connect && status.is_success() {
+                switched.store(true, Ordering::Release);
+            } else if shutdown.is_cancelled() {
+                // hyper closes the connection behind such an answer.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response)
         })
     }
 }

@@ -8,11 +8,11 @@
 use std::cell::Cell;
 use std::future::{Future, Pending, pending};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::rt::Executor;
 use tokio::sync::watch;
 use tokio::time::{Timeout, timeout};
@@ -110,10 +110,34 @@ pub(crate) async fn idle(mut running: watch::Receiver<usize>, time: Duration) {
     }
 }
 
+/// How much of a body a stream is given at once, in bytes: who reads less than this in the time has stalled. It is not
+/// asked for more before there is room for what it has, however much that is.
+const PIECE: usize = 16 << 10;
+
 /// The body of an answer, which tells its stream whose turn it is.
 pub(crate) struct Answer {
-    pub(crate) body: Body,
-    pub(crate) _running: Running,
+    body: Body,
+    /// What was not given yet of the last frame.
+    rest: Bytes,
+    _running: Running,
+}
+
+impl Answer {
+    pub(crate) fn new(body: Body, running: Running) -> Self {
+        Self { body, rest: Bytes::new(), _running: running }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)?).map(Frame::into_data) {
+                Some(Ok(data)) => self.rest = data,
+                Some(Err(trailers)) => return Poll::Ready(Some(Ok(trailers))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let piece = self.rest.split_to(self.rest.len().min(PIECE));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
 }
 
 impl http_body::Body for Answer {
@@ -124,7 +148,7 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let frame = self.poll_piece(cx);
         // A body that is polled elsewhere has no stream that waits.
         let _ = TURN.try_with(|turn| {
             let asked = turn.get().asked.wrapping_add(1);
@@ -134,9 +158,10 @@ impl http_body::Body for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
+    /// Asked for before the first frame.
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }

@@ -193,6 +193,32 @@ async fn a_stream_that_nobody_reads_is_reset_alone() {
     served.stop().await;
 }
 
+/// hyper asks for no more of a body before what it gave is sent. A body of one large piece was asked for nothing for as long
+/// as its reader took, and reset though it was read all the time.
+#[tokio::test]
+async fn a_slow_reader_of_a_large_piece_is_waited_for() {
+    let large = get(async || {
+        let pieces = [vec![7_u8; 1 << 20], vec![7]].map(Ok::<_, std::io::Error>);
+        Body::from_stream(futures::stream::iter(pieces))
+    });
+    let limits = Limits { stall_time: 5 * SOON, ..Limits::default() };
+    let served = Served::start(Router::new().route("/", large), limits).await;
+    let stream = TcpStream::connect(served.address).await.unwrap();
+    let mut http = Builder::new(TokioExecutor::new());
+    http.initial_stream_window_size(32 << 10).initial_connection_window_size(32 << 10);
+    let (requests, connection) = http.handshake(TokioIo::new(stream)).await.unwrap();
+    let client = Client { requests, ended: tokio::spawn(connection) };
+    let mut body = client.send(HeaderMap::new()).await.unwrap().into_body();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        length += frame.unwrap().data_ref().unwrap().len();
+        let _ = tokio::time::timeout(SOON / 5, std::future::pending::<()>()).await;
+    }
+    assert_eq!(length, (1 << 20) + 1);
+    drop(client);
+    served.stop().await;
+}
+
 #[tokio::test]
 async fn a_peer_that_has_vanished_is_found() {
     let (tell, mut dropped) = mpsc::unbounded_channel();

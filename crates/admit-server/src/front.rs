@@ -7,10 +7,10 @@ use admit::{Clock, MonotonicClock};
 use admit_listen::Peer;
 use admit_store::AnyStore;
 use admit_tower::{
-    BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Problem, Quota, Rejection, strict_json,
+    Admitted, BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Problem, Quota, Rejection, strict_json,
 };
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
@@ -19,15 +19,15 @@ use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::Body as _;
-use serde_json::Value;
 use tower::{Layer, ServiceExt};
 
 use crate::authorize::{self, AUTHORIZE};
+use crate::body_bytes::{self, Announced};
 use crate::engine::{Charges, Decider, Facts, Malformed, tenant};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, unambiguous};
 use crate::metrics::Metrics;
 use crate::path;
-use crate::policy::{BudgetRule, Identity, Keys, Policy, Route};
+use crate::policy::{BudgetRule, CostSource, Identity, Keys, Policy, Route};
 use crate::{api, bearer, body, envoy};
 
 /// The longest body that is read for a key or a cost, in bytes.
@@ -46,6 +46,8 @@ pub struct Front {
 struct Planned {
     quotas: Vec<Quota>,
     idempotent: Option<Idempotent>,
+    /// The body comes still, and was charged as it was announced.
+    is_announced: bool,
 }
 
 impl Front {
@@ -102,7 +104,10 @@ impl Front {
         });
         let once =
             once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets()).observer(self.metrics.clone());
-        let gateway = gateway.map_request(|request: Request<admit_tower::Body<Body>>| request.map(Body::new));
+        let front = self.clone();
+        let gateway = gateway.map_request(move |request: Request<admit_tower::Body<Body>>| {
+            front.paid_by_the_byte(request.map(Body::new))
+        });
         let gateway =
             Router::new().fallback_service(once.layer(gateway)).layer(from_fn_with_state(self.clone(), plan));
         let front = match self.prefix() {
@@ -112,7 +117,7 @@ impl Front {
                 .fallback_service(gateway),
             None => gateway,
         };
-        front.layer(from_fn_with_state(self, count))
+        front.layer(from_fn(unambiguous)).layer(from_fn_with_state(self, count))
     }
 }
 
@@ -137,9 +142,12 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         return unknown();
     }
     let announced = body.size_hint().exact();
-    let (json, body) = match front.asks_for_body(route) {
+    let asks_for_body = front.asks_for_body(route);
+    let is_read = asks_for_body || announced.is_none() && front.asks_for_length(route);
+    let (json, body) = match is_read {
         true => match read(body).await {
-            Ok((json, body)) => (json, body),
+            Ok((bytes, body)) => (strict_json::parse(&bytes).ok().filter(|_| asks_for_body), body),
+            Err(Rejection::BodyTooLarge { .. }) if !asks_for_body => return refuse(&Malformed::Length),
             Err(rejection) => return rejection.problem().into_response(),
         },
         false => (None, body),
@@ -157,7 +165,7 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         entries: &[],
     };
     let (planned, shadows) = match front.planned(route, &facts) {
-        Ok(planned) => planned,
+        Ok((planned, shadows)) => (Planned { is_announced: !is_read, ..planned }, shadows),
         Err(malformed) => return refuse(&malformed),
     };
     front.decider.charge_shadows(&parts, shadows).await;
@@ -216,6 +224,26 @@ impl Front {
             || route.idempotency.as_ref().is_some_and(|rule| rule.by.asks_for_body())
     }
 
+    fn asks_for_length(&self, route: &Route) -> bool {
+        route.budgets.iter().any(|&index| self.decider.policy.budgets[index].cost == CostSource::BodyBytes)
+    }
+
+    /// Has what was paid for bytes that do not come given back.
+    fn paid_by_the_byte(&self, request: Request) -> Request {
+        let is_announced = request.extensions().get::<Planned>().is_some_and(|planned| planned.is_announced);
+        let (parts, body) = request.into_parts();
+        let body = match parts.extensions.get::<Admitted>().filter(|_| is_announced) {
+            Some(admitted) => {
+                let by_byte = |budget: &&BudgetRule| budget.cost == CostSource::BodyBytes;
+                let budgets = || self.decider.policy.budgets.iter().filter(by_byte);
+                let charged = |quota: &Quota| budgets().any(|budget| budget.scope == quota.charge.scope);
+                Announced::watch(body, admitted, charged, &self.decider.limiter)
+            }
+            None => body,
+        };
+        Request::from_parts(parts, body)
+    }
+
     /// What the request is charged and how it is kept from running twice, and what shadows are charged.
     fn planned(&self, route: &Route, facts: &Facts<'_>) -> Result<(Planned, Vec<Quota>), Malformed> {
         let budgets = route.budgets.iter().map(|&index| &self.decider.policy.budgets[index]);
@@ -228,12 +256,11 @@ impl Front {
             fingerprint: rule.fingerprint,
             terms: rule.terms.clone(),
         });
-        Ok((Planned { quotas, idempotent }, shadows))
+        Ok((Planned { quotas, idempotent, is_announced: false }, shadows))
     }
 }
 
-/// The body as JSON, nothing if it is something else, and the body again.
-async fn read(body: Body) -> Result<(Option<Value>, Body), Rejection> {
-    let bytes = body::whole(body, MAX_BODY_BYTES).await?;
-    Ok((strict_json::parse(&bytes).ok(), Body::from(bytes)))
+/// The bytes of the body, and the body again.
+async fn read(body: Body) -> Result<(Bytes, Body), Rejection> {
+    Ok(body_bytes::again(body::collected(body, MAX_BODY_BYTES).await?))
 }

@@ -5,6 +5,7 @@ pub mod api;
 pub mod authorize;
 mod bearer;
 mod body;
+mod body_bytes;
 pub mod certificates;
 pub mod cli;
 pub mod engine;

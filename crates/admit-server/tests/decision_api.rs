@@ -62,7 +62,8 @@ async fn post(service: &Router, path: &str, body: &Value) -> Answer {
 }
 
 async fn send(service: &Router, request: http::request::Builder, body: String) -> Answer {
-    let request = request.header("content-type", "application/json").body(Body::from(body)).unwrap();
+    let request = request.header("host", "admit.test").header("content-type", "application/json");
+    let request = request.body(Body::from(body)).unwrap();
     let (head, body) = service.clone().oneshot(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or_default();

@@ -241,7 +241,7 @@ async fn an_upgraded_connection_passes_bytes_both_ways() {
         head.push(stream.read_u8().await.unwrap());
     }
     assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
-    for word in [b"abcd", b"1234"] {
+    for word in [b"a\n\0d", b"1234"] {
         stream.write_all(word).await.unwrap();
         let mut answer = [0; 4];
         stream.read_exact(&mut answer).await.unwrap();

@@ -88,7 +88,10 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         let result = match self.sort(&mut asked, body).await {
             Ok(Sorted::Unkeyed(body)) => match asked.ledger.pay_for_run(&parts).await {
                 Ok(()) => {
-                    let ledger = asked.ledger;
+                    let (ledger, mut parts) = (asked.ledger, parts);
+                    if let Some(paid) = ledger.paid() {
+                        parts.extensions.insert(paid);
+                    }
                     let response = service.call(Request::from_parts(parts, body)).await?;
                     let mut response = response.map(Body::wrap);
                     ledger.mark(response.headers_mut());

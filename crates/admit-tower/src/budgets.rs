@@ -107,10 +107,11 @@ where
         let clone = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, clone); // The clone was not asked whether it is ready.
         ResponseFuture::new(async move {
-            let (parts, body) = request.into_parts();
+            let (mut parts, body) = request.into_parts();
             let quotas = layer.policy.quotas(&parts);
             match layer.limiter.admit(&parts, quotas).await {
                 Admission::Admitted(admitted) => {
+                    parts.extensions.insert(admitted.clone());
                     let response = ready.call(Request::from_parts(parts, body)).await?;
                     let mut response = response.map(Body::wrap);
                     admitted.mark(response.headers_mut());

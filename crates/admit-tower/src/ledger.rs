@@ -106,10 +106,14 @@ impl<'a> Ledger<'a> {
 
     /// Tells in a response what the payments left, as if they had been one.
     pub(crate) fn mark(&self, response: &mut HeaderMap) {
-        let payments = [&self.run.paid, &self.replay.paid];
-        if let Some(all) = payments.into_iter().flatten().cloned().reduce(Admitted::and) {
-            all.mark(response);
+        if let Some(paid) = self.paid() {
+            paid.mark(response);
         }
+    }
+
+    /// The payments, as if they had been one.
+    pub(crate) fn paid(&self) -> Option<Admitted> {
+        [&self.run.paid, &self.replay.paid].into_iter().flatten().cloned().reduce(Admitted::and)
     }
 
     async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Result<Admitted, Box<Problem>> {

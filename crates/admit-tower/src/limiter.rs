@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Causes, Charge, Decision, Grant, TakeError, TimeSource, Timestamp, Unavailable};
+use admit::{
+    BudgetStore, Causes, Charge, Cost, Decision, Grant, TakeError, TimeSource, Timestamp, Unavailable,
+};
 use http::HeaderMap;
 use http::request::Parts;
 use tracing::{debug, error, warn};
@@ -39,7 +41,8 @@ pub enum Admission {
     Rejected(Box<Problem>),
 }
 
-/// Permission to run, and what it cost.
+/// Permission to run, and what it cost. The layers put it into the extensions of the request that runs, unless its body
+/// was read before, for an idempotency key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Admitted {
     dialect: Dialect,
@@ -66,6 +69,26 @@ impl Admitted {
     /// if the store could not answer and the request may run all the same.
     pub fn debits(&self) -> &[(Quota, Option<f64>)] {
         &self.debits
+    }
+
+    /// A part of it, for [`Limiter::give_back`]: of each quota that `cost` says something of as much as it says, and no more
+    /// than was debited.
+    #[must_use]
+    pub fn part(&self, cost: impl Fn(&Quota) -> Option<Cost>) -> Self {
+        let part = |(quota, _): &(Quota, _)| {
+            let mut quota = quota.clone();
+            let cost = cost(&quota)?;
+            if cost < quota.charge.cost {
+                quota.charge.cost = cost;
+            }
+            Some((quota, None))
+        };
+        Self { debits: self.debits.iter().filter_map(part).collect(), ..*self }
+    }
+
+    /// Whether nothing was debited.
+    pub fn is_free(&self) -> bool {
+        self.debits.is_empty()
     }
 
     /// The response fields that tell what is left.
@@ -299,5 +322,28 @@ mod tests {
         assert!(matches!(refused.why, Rejection::Refused(_)) && refused.fields.contains_key("ratelimit"));
         limiter.refund(&parts, &quotas()).await.unwrap();
         assert!(limiter.peek(&parts, quotas()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn no_more_is_given_back_than_was_debited() {
+        let scope = Scope::from_static("x");
+        let limiter = Limiter::new(MemoryStore::new(Rules::new([scope.clone()]).unwrap()));
+        let quota = |cost: u64| {
+            let quota = Quota::new(scope.clone(), Key::of("k"), "100/hour".parse().unwrap(), "");
+            quota.cost(Cost::bytes(cost))
+        };
+        let (parts, ()) = http::Request::new(()).into_parts();
+        let admitted = async |cost| match limiter.admit(&parts, vec![quota(cost)]).await {
+            Admission::Admitted(admitted) => admitted,
+            Admission::Rejected(problem) => panic!("{problem:?}"),
+        };
+        admitted(50).await;
+        let paid = admitted(30).await;
+        assert!(paid.part(|_| None).is_free());
+        limiter.give_back(paid.part(|_| Some(Cost::bytes(10)))).await;
+        assert_eq!(admitted(0).await.debits[0].1, None, "which asks no store");
+        assert_eq!(admitted(1).await.debits[0].1.map(f64::floor), Some(29.0));
+        limiter.give_back(paid.part(|_| Some(Cost::bytes(1_000)))).await;
+        assert_eq!(admitted(1).await.debits[0].1.map(f64::floor), Some(58.0));
     }
 }

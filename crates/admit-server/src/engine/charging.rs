@@ -16,7 +16,7 @@ pub enum Malformed {
     #[error("{0} is not a number of zero or more, and the request costs as much")]
     Cost(String),
     /// Nothing known of the length of the body.
-    #[error("the length of the body has to be known: send Content-Length")]
+    #[error("the body is charged by the byte, and too long to be counted first: send Content-Length")]
     Length,
 }
 

@@ -12,6 +12,7 @@ mod request_head;
 mod roots;
 mod rotation;
 mod target;
+mod unambiguous;
 mod upgrade;
 
 use std::convert::Infallible;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use admit::Causes;
 use admit_listen::{Encrypted, Peer};
 use admit_tower::CorrelationId;
 use admit_tower::client_ip::TrustedProxies;
@@ -40,16 +42,19 @@ use rotation::Rotation;
 use target::Target;
 
 pub use roots::GatewayError;
+pub(crate) use unambiguous::unambiguous;
 
 /// Sends requests to the upstreams. Clones share its connections, and what it knows of the upstreams' health.
 #[derive(Clone, Debug)]
-pub struct Gateway(Arc<Shared>);
+pub struct Gateway {
+    shared: Arc<Shared>,
+    trusted: TrustedProxies,
+}
 
 #[derive(Debug)]
 struct Shared {
     upstreams: Upstreams,
     rotation: Rotation,
-    trusted: TrustedProxies,
     metrics: Metrics,
 }
 
@@ -67,20 +72,23 @@ impl Gateway {
         let target = |url| Target::new(url, &tls, &upstreams.limits);
         let rotation = Rotation::new(upstreams.urls.iter().filter_map(target).collect());
         let trusted = server.trusted.clone();
-        Ok(Some(Self(Arc::new(Shared { upstreams, rotation, trusted, metrics }))))
+        Ok(Some(Self { shared: Arc::new(Shared { upstreams, rotation, metrics }), trusted }))
     }
 
-    /// Whether this is what [`Gateway::new`] would make of the policy, so that its connections can be kept. A file of roots
-    /// may have changed under its name, so that a gateway with one is made anew.
-    pub fn is_of(&self, server: &Server) -> bool {
-        let shared = &self.0;
-        shared.upstreams == server.upstream
-            && shared.trusted == server.trusted
-            && shared.upstreams.ca.is_none()
+    /// Whether this goes to the upstreams that a policy names, so that its connections can be kept. A file of roots may
+    /// have changed under its name, so that a gateway with one is made anew.
+    pub fn is_to(&self, upstreams: &Upstreams) -> bool {
+        self.shared.upstreams == *upstreams && upstreams.ca.is_none()
+    }
+
+    /// The same, with the same connections, which takes the word of other proxies.
+    #[must_use]
+    pub fn trusting(&self, trusted: TrustedProxies) -> Self {
+        Self { shared: self.shared.clone(), trusted }
     }
 
     async fn forward(self, mut request: Request<Body>) -> Response<Body> {
-        let shared = &self.0;
+        let shared = &self.shared;
         let id = request.extensions().get().cloned().unwrap_or_else(CorrelationId::random);
         let order = shared.rotation.order();
         let mut upgrade = upgrade::asked(&mut request);
@@ -94,7 +102,7 @@ impl Gateway {
         }
         let peer = request.extensions().get::<Peer>().map(|Peer(address)| address.ip());
         let encrypted = request.extensions().get::<Encrypted>().is_some();
-        forwarded::set(request.headers_mut(), peer, encrypted, &shared.trusted);
+        forwarded::set(request.headers_mut(), peer, encrypted, &self.trusted);
 
         let (parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().cloned();
@@ -107,14 +115,18 @@ impl Gateway {
             let mut request = Request::from_parts(parts.clone(), upload.clone());
             target.address(&mut request, path.clone());
             let sending = target.client(upgrade.is_some()).request(request);
-            failure = match shared.head(sending, progresses.clone(), &mut total).await {
-                Ok(response) => return self.clone().answer(response, upgrade, progress, total, target, id),
-                Err((failure, cause)) => {
-                    shared.failed(&id, &target.to_string(), failure, cause.as_ref().map(|cause| cause as _));
-                    failure
+            let head = shared.head(sending, progresses.clone(), &mut total).await;
+            let (failed, cause) = match head {
+                Ok(response) => {
+                    shared.rotation.take_in(member);
+                    return self.clone().answer(response, upgrade, progress, total, target, id);
                 }
+                Err(failed) => failed,
             };
+            shared.failed(&id, &target.to_string(), failed, cause.as_ref().map(|cause| cause as _));
+            failure = failed;
             if !failure.is_before_the_request() {
+                shared.rotation.take_in(member);
                 break;
             }
             shared.rotation.leave_out(member);
@@ -135,17 +147,17 @@ impl Gateway {
             return match upgrade {
                 Some(upgrade) => upgrade.join(response.map(Body::new)),
                 None => {
-                    self.0.failed(&id, &target.to_string(), Failure::BrokeOff, None); // It was not asked to.
+                    self.shared.failed(&id, &target.to_string(), Failure::BrokeOff, None); // It was not asked to.
                     Failure::BrokeOff.response()
                 }
             };
         }
         hop_by_hop::strip(response.headers_mut());
-        let (shared, upstream) = (self.0.clone(), target.to_string());
+        let (shared, upstream) = (self.shared.clone(), target.to_string());
         let failed = move |failure, cause: Option<hyper::Error>| {
             shared.failed(&id, &upstream, failure, cause.as_ref().map(|cause| cause as _));
         };
-        let idle = self.0.upstreams.limits.idle;
+        let idle = self.shared.upstreams.limits.idle;
         response.map(|body| Body::new(Download::new(body, progress, idle, total, failed)))
     }
 }
@@ -192,12 +204,13 @@ impl Shared {
         failure: Failure,
         cause: Option<&(dyn Error + 'static)>,
     ) {
+        let cause = Causes(cause.unwrap_or(&failure));
         match failure.kind() {
             Some(kind) => {
                 self.metrics.upstream_failed(kind);
-                tracing::error!(correlation_id = %id, upstream, error = cause, "{failure}");
+                tracing::error!(correlation_id = %id, upstream, error = %cause, "{failure}");
             }
-            None => tracing::debug!(correlation_id = %id, upstream, error = cause, "{failure}"),
+            None => tracing::debug!(correlation_id = %id, upstream, error = %cause, "{failure}"),
         }
     }
 }
@@ -205,7 +218,7 @@ impl Shared {
 /// The upstreams' URLs.
 impl fmt::Display for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, member) in self.0.rotation.members().iter().enumerate() {
+        for (i, member) in self.shared.rotation.members().iter().enumerate() {
             let comma = if i == 0 { "" } else { ", " };
             write!(f, "{comma}{}", member.target)?;
         }

@@ -24,8 +24,9 @@ use crate::policy::{Upstream, UpstreamLimits};
 /// How long a connection is kept that nobody uses. Most servers close theirs after some time more, so that few requests
 /// meet one that is being closed.
 const POOL_TIME: Duration = Duration::from_secs(15);
-/// How many unused connections are kept to one upstream. More load than these carry makes new ones.
-const POOL_SIZE: usize = 128;
+/// How many unused connections are kept to one upstream: as many as the listener has clients. Streams of HTTP/2 beyond
+/// that make new ones.
+const POOL_SIZE: usize = 1_024;
 /// How much of a response of HTTP/1.1 is read ahead, and the largest head of one, in bytes.
 const READ_AHEAD: usize = 64 << 10;
 /// The largest head of a response of HTTP/2, in bytes.

@@ -273,7 +273,7 @@ async fn call(router: &Router, path: &str, body: &Value) -> Told {
 }
 
 async fn send(router: &Router, request: Builder, body: &str) -> Told {
-    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let request = request.header("host", "admit.test").body(Body::from(body.to_owned())).unwrap();
     let (head, body) = router.clone().oneshot(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let body = String::from_utf8(body.to_vec()).unwrap();

@@ -1,0 +1,108 @@
+//! A budget of bytes is charged what crosses the wire.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod served;
+
+use axum::body::Body;
+use axum::extract::Request;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use served::{Server, upstream};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+/// 1,000,000 bytes, which refill by 28 a second.
+const BYTES: &str = r#"
+    retention = "10h"
+    [budgets.bytes]
+    rate = "100000/hour burst 1000000"
+    by = "header:x-user"
+    cost = "body_bytes"
+    [[routes]]
+    match = "POST /upload"
+    budgets = ["bytes"]
+"#;
+
+fn upload(user: &str) -> http::request::Builder {
+    Request::builder().method(Method::POST).header("x-user", user)
+}
+
+/// What is left of the budget, in ten thousands: it refills by less than that while a test runs.
+fn left(reply: &served::Reply) -> u64 {
+    let field = reply.header("ratelimit").unwrap();
+    let left = field.split("r=").nth(1).unwrap().split(';').next().unwrap();
+    (left.parse::<u64>().unwrap() + 5_000) / 10_000
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_is_charged_what_it_holds() {
+    let upstream = upstream().await;
+    let gateway = Server::gateway(upstream.address, BYTES).await;
+    let pieces = |count: usize| {
+        Body::from_stream(futures::stream::iter(
+            (0..count).map(|_| Ok::<_, std::io::Error>(vec![0_u8; 100_000])),
+        ))
+    };
+    let chunked = gateway.send(upload("ann"), "/upload", pieces(3)).await;
+    assert_eq!((chunked.json()["length"].as_u64(), left(&chunked)), (Some(300_000), 70));
+
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Body>();
+    let http2 = async |user: &str, body: Body| {
+        let request = upload(user).uri(format!("http://{}/upload", gateway.address)).body(body).unwrap();
+        client.request(request).await.unwrap()
+    };
+    let response = http2("bob", pieces(4)).await;
+    assert_eq!(response.headers()["ratelimit"].to_str().unwrap().split(';').nth(1), Some("r=600000"));
+    let seen = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&seen).contains("\"length\":400000"), "{seen:?}");
+
+    let long = gateway.send(upload("ann"), "/upload", pieces(11)).await;
+    assert_eq!(long.status, StatusCode::LENGTH_REQUIRED);
+    assert!(long.json()["detail"].as_str().unwrap().contains("send Content-Length"), "{}", long.json());
+    assert_eq!(left(&gateway.send(upload("ann"), "/upload", "x").await), 70, "it cost nothing");
+    // With its length, what is beyond the bound of that is charged and passes.
+    let reply = gateway.send(upload("eve"), "/upload", vec![0; 900_000]).await;
+    assert_eq!((reply.status, left(&reply)), (StatusCode::OK, 10));
+}
+
+/// A client that announced a large body and then vanished had paid for all of it.
+#[tokio::test]
+async fn what_was_announced_and_never_came_is_given_back() {
+    let upstream = upstream().await;
+    let gateway = Server::gateway(upstream.address, BYTES).await;
+    let mut vanishing = TcpStream::connect(gateway.address).await.unwrap();
+    let head = "POST /upload HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nContent-Length: 900000\r\n\r\n";
+    vanishing.write_all(head.as_bytes()).await.unwrap();
+    vanishing.write_all(&[0; 250_000]).await.unwrap();
+    let spent = loop {
+        let left = left(&gateway.send(upload("ann"), "/upload", "x").await);
+        if left < 100 {
+            break left;
+        }
+    };
+    assert!(spent == 10, "it is charged as it was announced: {spent}");
+    drop(vanishing);
+    let refunded = loop {
+        let left = left(&gateway.send(upload("ann"), "/upload", "x").await);
+        if left > 10 {
+            break left;
+        }
+    };
+    assert!(refunded == 75, "what came stays charged: {refunded}");
+}
+
+#[tokio::test]
+async fn what_no_upstream_took_is_given_back_and_what_was_refused_mints_nothing() {
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gateway = Server::gateway(nobody, BYTES).await;
+    let reply = gateway.send(upload("ann"), "/upload", vec![0; 900_000]).await;
+    assert_eq!((reply.status, left(&reply)), (StatusCode::BAD_GATEWAY, 10));
+    while left(&gateway.send(upload("ann"), "/upload", "x").await) < 100 {}
+    for _ in 0..3 {
+        let refused = gateway.send(upload("bob"), "/upload", vec![0; 1_000_001]).await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert_eq!(left(&gateway.send(upload("bob"), "/upload", "x").await), 100);
+}
