@@ -23,7 +23,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::authorize::{self, AUTHORIZE};
 use crate::body_bytes::{self, Announced};
-use crate::engine::{Charges, Decider, Facts, Malformed, tenant};
+use crate::engine::{Charges, Decider, Facts, Malformed, Store, tenant};
 use crate::gateway::{Gateway, unambiguous};
 use crate::metrics::Metrics;
 use crate::path;
@@ -91,7 +91,7 @@ impl Front {
             .layer(from_fn_with_state(self.clone(), plan))
     }
 
-    fn budgets(&self) -> BudgetLayer<AnyStore, impl BudgetPolicy + use<>> {
+    fn budgets(&self) -> BudgetLayer<Store, impl BudgetPolicy + use<>> {
         BudgetLayer::new(self.decider.limiter.clone(), |request: &Parts| {
             request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
         })

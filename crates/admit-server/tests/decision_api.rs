@@ -299,7 +299,7 @@ async fn behind_a_gateway_decisions_are_only_under_the_prefix_that_the_policy_na
 }
 
 #[tokio::test]
-async fn the_document_names_the_policys_budgets() {
+async fn the_document_names_the_budgets_of_the_policy() {
     let service = service(POLICY).await;
     let document = send(&service, Request::get("/openapi.json"), String::new()).await.body;
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));

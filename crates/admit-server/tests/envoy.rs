@@ -254,8 +254,8 @@ async fn json_says_the_same() {
     assert_eq!(body["overallCode"], "OVER_LIMIT");
     let look = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "bob"}], "hits_addend": "0"}]});
     assert_eq!(service.json(look).await.2["statuses"][0]["limitRemaining"], 2);
-    let (status, _, body) = service.json(json!({"domain": "edge", "descriptors": [{"entrys": []}]})).await;
-    assert_eq!((status, &body["pointer"]), (400, &json!("/descriptors/0/entrys")));
+    let (status, _, body) = service.json(json!({"domain": "edge", "descriptors": [{"items": []}]})).await;
+    assert_eq!((status, &body["pointer"]), (400, &json!("/descriptors/0/items")));
     assert_eq!(service.json(json!({"domain": "", "descriptors": [{}]})).await.0, 400);
 }
 
