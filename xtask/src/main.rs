@@ -27,7 +27,8 @@ enum Command {
     ///
     /// Finds PostgreSQL 14 or newer, PgBouncer and the proxies that the guide has configurations for, or installs them with apt-get or brew (as root, or with sudo where it
     /// asks for no password). Runs the doctests, then everything else with cargo-nextest, whose summary comes last.
-    /// Without cargo-nextest, builds it once into target/tools; where that fails, uses cargo test.
+    /// Without cargo-nextest, builds it once into target/tools; where that fails, uses cargo test. Likewise schemathesis,
+    /// with pip; where that fails, says so and goes on.
     Test(Options),
     /// Check what must hold for every commit: format, lints, docs, licences, spelling, then all tests.
     ///

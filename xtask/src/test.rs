@@ -1,11 +1,13 @@
 //! `cargo xtask test`.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::Options;
 use crate::packages;
-use crate::run::{cargo, say, step};
-use crate::tools::{NEXTEST, command};
+use crate::run::{cargo, say, step, succeeds};
+use crate::tools::{NEXTEST, command, schemathesis};
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let may_install = !options.no_install;
@@ -30,6 +32,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let names_packages = runner_args.iter().any(|arg| ["-p", "--package", "--workspace"].contains(arg));
     if !names_packages {
         tests.arg("--workspace");
+    }
+    if std::env::var_os("ADMIT_SCHEMATHESIS").is_none()
+        && !succeeds(Command::new("schemathesis").arg("--version"))
+    {
+        match schemathesis(may_install) {
+            Ok(directory) => drop(tests.env("ADMIT_SCHEMATHESIS", directory)),
+            Err(error) => say(format!("{error:#}; the description of the decision API is NOT tried")),
+        }
     }
     step(tests.args(runner_args))
 }

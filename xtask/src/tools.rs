@@ -19,6 +19,27 @@ pub(crate) const NEXTEST: Tool = Tool { program: "cargo-nextest", package: "carg
 pub(crate) const DENY: Tool = Tool { program: "cargo-deny", package: "cargo-deny", python: None };
 pub(crate) const TYPOS: Tool = Tool { program: "typos", package: "typos-cli", python: Some("typos") };
 
+/// The directory of schemathesis: a package of Python that the tests of the decision API run where it is.
+///
+/// # Errors
+/// If it is not here and cannot be installed, or may not.
+pub(crate) fn schemathesis(may_install: bool) -> Result<PathBuf> {
+    let dir = tools_dir().join("schemathesis");
+    let runs = |dir: &PathBuf| {
+        let mut program = Command::new(dir.join("bin/schemathesis"));
+        succeeds(program.arg("--version").env("PYTHONPATH", dir))
+    };
+    if !runs(&dir) {
+        if !may_install {
+            bail!("schemathesis is not installed");
+        }
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--upgrade", "--target"]).arg(&dir);
+        step(pip.arg("schemathesis"))?;
+    }
+    if runs(&dir) { Ok(dir) } else { bail!("schemathesis is in {} but does not run", dir.display()) }
+}
+
 impl Tool {
     /// The program to run: the one on the PATH, the one in `target/tools`, or a new one there.
     ///

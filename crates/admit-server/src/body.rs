@@ -12,18 +12,18 @@ use tokio::time::timeout;
 /// How long a body may take to arrive.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
+/// The bytes of the whole body.
+///
+/// # Errors
+/// As [`collected`].
+pub(crate) async fn whole(body: Body, max: usize) -> Result<Bytes, Rejection> {
+    collected(body, max).await.map(Collected::to_bytes)
+}
+
 /// The whole body.
 ///
 /// # Errors
 /// [`Rejection`] if it is longer than `max` bytes, too slow, or breaks off.
-pub(crate) async fn whole(body: Body, max: usize) -> Result<Bytes, Rejection> {
-    Ok(collected(body, max).await?.to_bytes())
-}
-
-/// The whole body, with what stood behind it.
-///
-/// # Errors
-/// As [`whole`].
 pub(crate) async fn collected(body: Body, max: usize) -> Result<Collected<Bytes>, Rejection> {
     let too_large = || Rejection::BodyTooLarge { max };
     if body.size_hint().lower() > max as u64 {

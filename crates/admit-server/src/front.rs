@@ -23,7 +23,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::authorize::{self, AUTHORIZE};
 use crate::body_bytes::{self, Announced};
-use crate::engine::{Charges, Decider, Facts, Malformed, tenant};
+use crate::engine::{Charges, Decider, Facts, Malformed, Store, tenant};
 use crate::gateway::{Gateway, unambiguous};
 use crate::measured::Measured;
 use crate::metrics::Metrics;
@@ -65,7 +65,7 @@ impl Front {
             None => self.decisions(),
         };
         service
-            .merge(envoy::grpc(self.decider.clone()))
+            .merge(envoy::grpc(self.decider.clone(), self.on_requests()))
             .fallback(async || {
                 let detail = "this is a decision service: ask /authorize, or see /openapi.json";
                 let problem = Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found");
@@ -80,16 +80,20 @@ impl Front {
 
     /// All of it, at the root.
     fn decisions(&self) -> Router {
-        let authorize = Router::new()
-            .fallback_service(self.budgets().layer(any(authorize::allow)))
-            .layer(from_fn_with_state(self.clone(), plan))
-            .layer(from_fn(authorize::original));
+        let authorize = self.on_requests().layer(from_fn(authorize::original));
         api::router(self.decider.clone(), self.metrics.clone())
             .merge(envoy::json(self.decider.clone()))
             .nest_service(AUTHORIZE, authorize) // A service, whose fallback no router around it takes over.
     }
 
-    fn budgets(&self) -> BudgetLayer<Measured, impl BudgetPolicy + use<>> {
+    /// Answers whether the request that is asked about, which stands in the place of the one that asks, may run.
+    fn on_requests(&self) -> Router {
+        Router::new()
+            .fallback_service(self.budgets().layer(any(authorize::allow)))
+            .layer(from_fn_with_state(self.clone(), plan))
+    }
+
+    fn budgets(&self) -> BudgetLayer<Store, impl BudgetPolicy + use<>> {
         BudgetLayer::new(self.decider.limiter.clone(), |request: &Parts| {
             request.extensions.get::<Planned>().map(|planned| planned.quotas.clone()).unwrap_or_default()
         })
@@ -111,7 +115,7 @@ impl Front {
         let front = match self.prefix() {
             Some(prefix) => Router::new()
                 .nest(&prefix, self.decisions())
-                .merge(envoy::grpc(self.decider.clone()))
+                .merge(envoy::grpc(self.decider.clone(), self.on_requests()))
                 .fallback_service(gateway),
             None => gateway,
         };

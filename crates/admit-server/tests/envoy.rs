@@ -9,8 +9,13 @@ use admit_server::Front;
 use admit_server::metrics::Metrics;
 use admit_server::policy::{Keys, Policy};
 use admit_store::AnyStore;
+use envoy_types::pb::envoy::config::core::v3::{Address, HeaderValueOption, SocketAddress, address};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::auth::v3::attribute_context::{self, HttpRequest};
+use envoy_types::pb::envoy::service::auth::v3::authorization_client::AuthorizationClient;
+use envoy_types::pb::envoy::service::auth::v3::check_response::HttpResponse;
+use envoy_types::pb::envoy::service::auth::v3::{AttributeContext, CheckRequest};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
@@ -58,6 +63,15 @@ const POLICY: &str = r#"
     [[descriptors]]
     entries = { bulk = "*" }
     budgets = ["bulk"]
+"#;
+
+const ROUTES: &str = r#"
+    [budgets.hourly]
+    rate = "1/hour"
+    by = ["ip", "header:x-user"]
+    [[routes]]
+    match = "POST /v1/jobs"
+    budgets = "hourly"
 "#;
 
 struct Service {
@@ -210,11 +224,11 @@ async fn what_is_out_of_bounds_is_an_invalid_argument() {
     let many: Vec<(&str, &str)> = many.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     for wrong in [
         RateLimitRequest { domain: String::new(), ..request([one()]) },
-        RateLimitRequest { domain: "d".repeat(4_097), ..request([one()]) },
+        RateLimitRequest { domain: "d".repeat(1_025), ..request([one()]) },
         request([]),
         request([(); 65].map(|()| one())),
         request([descriptor(&many)]),
-        request([descriptor(&[("path", &"x".repeat(4_097))])]),
+        request([descriptor(&[("path", &"x".repeat(1_025))])]),
         request([negative]),
     ] {
         let status = service.grpc.clone().should_rate_limit(wrong).await.unwrap_err();
@@ -240,8 +254,8 @@ async fn json_says_the_same() {
     assert_eq!(body["overallCode"], "OVER_LIMIT");
     let look = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "bob"}], "hits_addend": "0"}]});
     assert_eq!(service.json(look).await.2["statuses"][0]["limitRemaining"], 2);
-    let (status, _, body) = service.json(json!({"domain": "edge", "descriptors": [{"entrys": []}]})).await;
-    assert_eq!((status, &body["pointer"]), (400, &json!("/descriptors/0/entrys")));
+    let (status, _, body) = service.json(json!({"domain": "edge", "descriptors": [{"items": []}]})).await;
+    assert_eq!((status, &body["pointer"]), (400, &json!("/descriptors/0/items")));
     assert_eq!(service.json(json!({"domain": "", "descriptors": [{}]})).await.0, 400);
 }
 
@@ -262,4 +276,49 @@ async fn calls_need_a_token_where_there_are_some_and_health_needs_none() {
     assert_eq!(serving.into_inner().status, 1);
     let unknown = health.check(HealthCheckRequest { service: "x".into() }).await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::NotFound);
+}
+
+#[tokio::test]
+async fn ext_authz_decides_as_authorize_does() {
+    let service = Service::start(ROUTES).await;
+    let channel = Channel::from_shared(format!("http://{}", service.address)).unwrap().connect().await;
+    let client = AuthorizationClient::new(channel.unwrap());
+    let check = async |method: &str, client_address: &str| {
+        let http = HttpRequest {
+            method: method.into(),
+            path: "/v1/jobs?x=1".into(),
+            headers: [("x-user", "ann"), (":authority", "a")].map(|(n, v)| (n.into(), v.into())).into(),
+            ..HttpRequest::default()
+        };
+        let socket = SocketAddress { address: client_address.into(), ..SocketAddress::default() };
+        let address = Address { address: Some(address::Address::SocketAddress(socket)) };
+        let attributes = AttributeContext {
+            source: Some(attribute_context::Peer { address: Some(address), ..Default::default() }),
+            request: Some(attribute_context::Request { http: Some(http), ..Default::default() }),
+            ..AttributeContext::default()
+        };
+        client
+            .clone()
+            .check(CheckRequest { attributes: Some(attributes) })
+            .await
+            .map(tonic::Response::into_inner)
+    };
+    let name = |option: &HeaderValueOption| option.header.clone().unwrap().key;
+    let allowed = check("POST", "203.0.113.9").await.unwrap();
+    let Some(HttpResponse::OkResponse(ok)) = allowed.http_response else { panic!("{allowed:?}") };
+    assert_eq!(allowed.status.unwrap().code, 0);
+    assert!(ok.response_headers_to_add.iter().any(|option| name(option) == "ratelimit"));
+
+    let refused = check("POST", "203.0.113.9").await.unwrap();
+    let Some(HttpResponse::DeniedResponse(denied)) = refused.http_response else { panic!("{refused:?}") };
+    assert_eq!((refused.status.unwrap().code, denied.status.unwrap().code), (7, 429));
+    assert!(denied.headers.iter().any(|option| name(option) == "retry-after"));
+    assert!(denied.body.contains("\"violated-policies\":[\"hourly\"]"), "{}", denied.body);
+
+    for (method, client) in [("POST", "203.0.113.10"), ("GET", "203.0.113.9")] {
+        let response = check(method, client).await.unwrap().http_response;
+        assert!(matches!(response, Some(HttpResponse::OkResponse(_))), "{response:?}");
+    }
+    let status = check("NO METHOD", "203.0.113.9").await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
 }

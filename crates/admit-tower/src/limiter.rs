@@ -65,6 +65,12 @@ impl Admitted {
         Self { dialect: later.dialect, at: self.at.max(later.at), ..self }
     }
 
+    /// What was debited, in the order of the quotas, and the tokens that each debit left: nothing for a cost of zero. Empty
+    /// if the store could not answer and the request may run all the same.
+    pub fn debits(&self) -> &[(Quota, Option<f64>)] {
+        &self.debits
+    }
+
     /// A part of it, for [`Limiter::give_back`]: of each quota that `cost` says something of as much as it says, and no more
     /// than was debited.
     #[must_use]
@@ -83,12 +89,6 @@ impl Admitted {
     /// Whether nothing was debited.
     pub fn is_free(&self) -> bool {
         self.debits.is_empty()
-    }
-
-    /// What was debited, in the order of the quotas, and the tokens that each debit left: nothing for a cost of zero. Empty
-    /// if the store could not answer and the request may run all the same.
-    pub fn debits(&self) -> &[(Quota, Option<f64>)] {
-        &self.debits
     }
 
     /// The response fields that tell what is left.

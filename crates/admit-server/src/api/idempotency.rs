@@ -314,8 +314,9 @@ fn response(form: &CompleteForm) -> Result<(http::response::Parts, Bytes), Unfit
     for (name, value) in &form.headers {
         let at = || format!("/headers{}", step(name));
         let name: HeaderName = name.parse().map_err(|_| Unfit::form(at(), "this cannot name a header"))?;
-        let value = HeaderValue::from_str(value);
-        head.headers.append(name, value.map_err(|_| Unfit::form(at(), "this cannot be in a header"))?);
+        let value = HeaderValue::from_str(value).ok().filter(|value| value.to_str().is_ok());
+        let value = value.ok_or_else(|| Unfit::form(at(), "a header has visible ASCII characters"))?;
+        head.headers.append(name, value);
     }
     let body = match (&form.body, &form.body_base64) {
         (Some(_), Some(_)) => return Err(Unfit::form("/body_base64", "the body is there already, as text")),

@@ -26,6 +26,7 @@ use crate::policy::Policy;
 pub use openapi::document;
 pub(crate) use problems::Refusal;
 pub(crate) use reading::{read, typed};
+pub(crate) use text::present;
 
 /// What the handlers share.
 #[derive(Clone, Debug)]

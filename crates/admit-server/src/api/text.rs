@@ -22,7 +22,7 @@ pub(super) const MAX_PART_CHARS: usize = 1_024;
 pub(super) const MAX_PARTS: usize = 16;
 
 /// For members that may be absent, and are not null when they are there.
-pub(super) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+pub(crate) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)

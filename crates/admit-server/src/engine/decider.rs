@@ -10,22 +10,25 @@ use crate::measured::Measured;
 use crate::metrics::{Metrics, ShadowMetrics};
 use crate::policy::Policy;
 
+/// The store of all fronts.
+pub type Store = Measured;
+
 /// The policy's budgets on a store. Clones share both.
 #[derive(Clone, Debug)]
 pub struct Decider {
     /// The policy.
     pub policy: Arc<Policy>,
     /// Where buckets and records are.
-    pub store: Measured,
+    pub store: Store,
     /// For budgets that hold.
-    pub limiter: Limiter<Measured>,
+    pub limiter: Limiter<Store>,
     /// For budgets in shadow mode, each of which is charged apart.
-    shadows: Limiter<Measured>,
+    shadows: Limiter<Store>,
 }
 
 impl Decider {
     /// Decides by this policy on this store, and counts what it decides.
-    pub fn new(policy: Arc<Policy>, store: Measured, metrics: Metrics) -> Self {
+    pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics) -> Self {
         let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect).observer(metrics.clone());
         let shadows = Limiter::new(store.clone()).observer(ShadowMetrics(metrics));
         Self { policy, store, limiter, shadows }

@@ -11,6 +11,6 @@ mod named;
 
 pub use charges::Charges;
 pub use charging::{Charging, Malformed, tenant};
-pub use decider::Decider;
+pub use decider::{Decider, Store};
 pub use facts::Facts;
 pub use named::{Named, NamedError};

@@ -13,8 +13,8 @@ use crate::policy::Policy;
 pub(super) const MAX_DESCRIPTORS: usize = 64;
 /// The most entries of a descriptor.
 pub(super) const MAX_ENTRIES: usize = 32;
-/// The longest domain, key or value, in bytes.
-const MAX_TEXT_BYTES: usize = 4_096;
+/// The longest domain, key or value, in characters.
+pub(super) const MAX_TEXT_CHARS: usize = 1_024;
 
 /// A request that cannot be decided on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,7 @@ pub(super) enum Invalid {
     Descriptors(usize),
     #[error("descriptors[{0}] has more than {MAX_ENTRIES} entries")]
     Entries(usize),
-    #[error("a domain, key or value is longer than {MAX_TEXT_BYTES} bytes")]
+    #[error("a domain, key or value is longer than {MAX_TEXT_CHARS} characters")]
     Text,
     #[error("descriptors[{0}] asks for negative hits; give back what was taken at /v1/refund")]
     Negative(usize),
@@ -120,7 +120,7 @@ fn check(request: &RateLimitRequest) -> Result<(), Invalid> {
         too_many if too_many > MAX_DESCRIPTORS => return Err(Invalid::Descriptors(too_many)),
         _ => {}
     }
-    let is_long = |text: &str| text.len() > MAX_TEXT_BYTES;
+    let is_long = |text: &str| text.chars().nth(MAX_TEXT_CHARS).is_some();
     for (i, descriptor) in request.descriptors.iter().enumerate() {
         if descriptor.entries.len() > MAX_ENTRIES {
             return Err(Invalid::Entries(i));

@@ -85,7 +85,7 @@ fn stood(admitted: &Admitted, charges: usize) -> Vec<Stood> {
     }
 }
 
-fn headers(fields: &HeaderMap) -> Vec<HeaderValue> {
+pub(super) fn headers(fields: &HeaderMap) -> Vec<HeaderValue> {
     let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned(); // All are ASCII.
     let header = |(name, value): (&http::HeaderName, _)| HeaderValue {
         key: name.to_string(),

@@ -17,7 +17,7 @@ use admit_tower::{Problem, Rejection, strict_json};
 
 use super::decide::Undecided;
 use super::{MAX_MESSAGE_BYTES, RateLimits};
-use crate::api::{Refusal, read, typed};
+use crate::api::{Refusal, present, read, typed};
 
 /// Names are taken in both forms of protobuf's JSON.
 #[derive(Debug, Deserialize)]
@@ -35,7 +35,7 @@ struct RequestForm {
 struct DescriptorForm {
     #[serde(default, deserialize_with = "strict_json::objects")]
     entries: Vec<EntryForm>,
-    #[serde(default, alias = "hitsAddend")]
+    #[serde(default, alias = "hitsAddend", deserialize_with = "present")]
     hits_addend: Option<Number<MAX_HITS>>,
     /// The policy sizes budgets, so it is passed over, as it is over gRPC.
     #[serde(default, rename = "limit")]

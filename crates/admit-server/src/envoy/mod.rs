@@ -1,9 +1,10 @@
-//! Envoy's rate limit protocol: `ShouldRateLimit` over gRPC, the same as JSON at `/json`, and gRPC health.
+//! Envoy's protocols: `ShouldRateLimit` over gRPC, the same as JSON at `/json`, `ext_authz` over gRPC, and gRPC health.
 //!
 //! A request has descriptors, and the policy says which of them are held to which budgets. All descriptors of a request
 //! are decided on at once, all or nothing, by the same [`Decider`] as in every front.
 
 mod asked;
+mod authorization;
 mod decide;
 mod grpc;
 mod health;
@@ -14,6 +15,7 @@ mod status;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{any_service, post};
+use envoy_types::pb::envoy::service::auth::v3::authorization_server::AuthorizationServer;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use http::request::Parts;
 use tonic_health::pb::health_server::HealthServer;
@@ -33,12 +35,16 @@ pub(crate) struct RateLimits {
 }
 
 /// The gRPC services, by their paths: these are fixed, so that no prefix stands before them.
-pub(crate) fn grpc(decider: Decider) -> Router {
+/// `authorize` decides on requests as they are.
+pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
     let (policy, limits) = (decider.policy.clone(), RateLimits { decider: decider.clone() });
     let limits = RateLimitServiceServer::new(limits).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let checks = AuthorizationServer::new(authorization::Checks(authorize));
+    let checks = checks.max_decoding_message_size(MAX_MESSAGE_BYTES);
     let health = HealthServer::new(health::StoreHealth::new(decider));
     Router::new()
         .route("/envoy.service.ratelimit.v3.RateLimitService/{method}", any_service(limits))
+        .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks))
         .layer(from_fn_with_state(policy, bearer::check))
         // A probe has no token, and learns no more than from `/readyz`.
         .route("/grpc.health.v1.Health/{method}", any_service(health))

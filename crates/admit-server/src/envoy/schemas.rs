@@ -2,13 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::asked::{MAX_DESCRIPTORS, MAX_ENTRIES};
+use super::asked::{MAX_DESCRIPTORS, MAX_ENTRIES, MAX_TEXT_CHARS};
 use super::json::MAX_HITS;
 
 /// The schemas of a request and of an answer, by their names.
 pub(crate) fn schemas() -> [(String, Value); 2] {
-    // Longer texts have at most so many bytes; a character has up to four.
-    let text = |min: u32| json!({"type": "string", "minLength": min, "maxLength": 1_024});
+    let text = |min: u32| json!({"type": "string", "minLength": min, "maxLength": MAX_TEXT_CHARS});
     let entry = json!({
         "type": "object", "additionalProperties": false, "required": ["key"],
         "properties": {"key": text(0), "value": text(0)},
