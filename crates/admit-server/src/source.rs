@@ -7,7 +7,7 @@ use admit::Budget;
 use miette::{IntoDiagnostic, Report, WrapErr, miette};
 use sha2::{Digest, Sha256};
 
-use crate::policy::{KeyPart, Keys, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
+use crate::policy::{KeyPart, Keys, KeysFrom, MAX_POLICY_BYTES, Policy, STARTER, StoreUrl, Upstream};
 
 /// Where the policy comes from, and what stands in place of what it says.
 #[derive(Clone, Debug)]
@@ -82,6 +82,17 @@ impl Source {
         }
     }
 
+    /// Reads the policy alone, whose file of keys may not be there yet. Blocks on files.
+    ///
+    /// # Errors
+    /// A report of everything that is wrong.
+    pub fn read_policy(&self) -> Result<Policy, Report> {
+        let Origin::File(file) = &self.origin else { return self.read().policy.map(|(policy, _)| policy) };
+        let mut policy = Policy::parse(&file.display().to_string(), &text(file)?)?;
+        policy.server.store = self.overrides.store.clone().unwrap_or(policy.server.store);
+        Ok(policy)
+    }
+
     /// Reads everything. Blocks on files.
     pub fn read(&self) -> Read {
         let (mut seen, mut files) = (Sha256::new(), Vec::new());
@@ -104,11 +115,12 @@ impl Source {
             Origin::File(file) => {
                 let policy = Policy::parse(&file.display().to_string(), &read(file.clone())?)?;
                 let keys = match &policy.server.keys {
-                    Some(keys) => {
+                    Some(KeysFrom::File(keys)) => {
                         let keys = file.parent().unwrap_or(Path::new("")).join(keys);
                         Keys::parse(&keys.display().to_string(), &read(keys.clone())?)?
                     }
-                    None => Keys::default(),
+                    // Those in the store are read from there, by who has opened it.
+                    Some(KeysFrom::Store) | None => Keys::default(),
                 };
                 (policy, keys)
             }
@@ -126,7 +138,7 @@ impl Source {
     }
 }
 
-fn text(file: &Path) -> Result<String, Report> {
+pub(crate) fn text(file: &Path) -> Result<String, Report> {
     let failed = || format!("{} cannot be read", file.display());
     let size = std::fs::metadata(file).into_diagnostic().wrap_err_with(failed)?.len();
     if size > MAX_POLICY_BYTES as u64 {

@@ -34,6 +34,8 @@
 
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod any;
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+mod api_keys;
 mod leader;
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod operations;
@@ -52,6 +54,8 @@ pub mod sqlite;
 
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 pub use any::{AnyStore, AnyStoreError, RulesError};
+#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+pub use api_keys::{ApiKey, ApiKeysError, MAX_API_KEYS};
 pub use leader::{Leader, Leadership};
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 pub use operations::{MAX_LISTED, OpenExistingError};

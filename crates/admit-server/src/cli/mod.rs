@@ -6,6 +6,8 @@ mod check;
 mod completions;
 mod confirm;
 mod key;
+mod keys;
+mod keys_file;
 mod migrate;
 mod place;
 mod schema;
@@ -41,6 +43,8 @@ enum Command {
     Status(status::Status),
     #[command(subcommand)]
     Buckets(buckets::Buckets),
+    #[command(subcommand)]
+    Keys(keys::Keys),
     Migrate(migrate::Migrate),
     Sweep(sweep::Sweep),
     Key(key::Key),
@@ -75,6 +79,7 @@ pub fn run() -> ExitCode {
         Command::Check(check) => check.run(output),
         Command::Status(status) => return status.run(output),
         Command::Buckets(buckets) => buckets.run(output),
+        Command::Keys(keys) => keys.run(output),
         Command::Migrate(migrate) => migrate.run(output),
         Command::Sweep(sweep) => sweep.run(output),
         Command::Key(key) => key.run(output),

@@ -28,9 +28,17 @@ impl Place {
 
     /// The policy, checked.
     pub(super) fn policy(&self) -> miette::Result<Policy> {
+        Ok(self.source().read().policy?.0)
+    }
+
+    /// The policy without its keys, whose file may not be there yet.
+    pub(super) fn policy_alone(&self) -> miette::Result<Policy> {
+        self.source().read_policy()
+    }
+
+    fn source(&self) -> Source {
         let origin = self.policy.clone().map_or(Origin::Starter, Origin::File);
-        let overrides = Overrides { store: self.store.clone(), ..Overrides::default() };
-        Ok(Source { origin, overrides }.read().policy?.0)
+        Source { origin, overrides: Overrides { store: self.store.clone(), ..Overrides::default() } }
     }
 
     /// The store as it is there.

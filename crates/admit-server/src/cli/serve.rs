@@ -93,7 +93,7 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let (server, rules) = (policy.server.clone(), policy.rules().into_diagnostic()?);
     let store = AnyStore::open(server.store.reveal(), rules).await.into_diagnostic();
     let store = store.wrap_err_with(|| format!("the store {} cannot be opened", server.store))?;
-    let (running, reloader) = Running::start(source.clone(), read, store.clone(), Metrics::default())?;
+    let (running, reloader) = Running::start(source.clone(), read, store.clone(), Metrics::default()).await?;
     let listener = listen(server.listen).await?;
     let admin_listener = listen(server.admin).await?;
     let address = listener.local_addr().into_diagnostic()?;

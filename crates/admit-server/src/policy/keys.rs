@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::fmt;
 
 use admit::Key;
+use admit_store::ApiKey;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::digest::sha256;
 use super::problems::{PolicyErrors, Problems};
-use super::section::{Section, Value, Wrong, document, list, text};
+use super::section::{Section, Value, Wrong, document, list, plain, text};
+use crate::text_of_time::rfc3339;
 
 /// A caller whose API key is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +40,21 @@ pub struct Identity {
 /// assert!(keys.identify(b"another").is_none());
 /// # Ok::<(), admit_server::policy::PolicyErrors>(())
 /// ```
-#[derive(Clone, Default)]
-pub struct Keys(HashMap<[u8; 32], Identity>);
+#[derive(Clone, Default, PartialEq)]
+pub struct Keys(HashMap<[u8; 32], KeyEntry>);
+
+/// A key that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// Its SHA-256.
+    pub sha256: [u8; 32],
+    /// Whose it is.
+    pub identity: Identity,
+    /// What people call it.
+    pub name: Option<String>,
+    /// When it was made, as RFC 3339 has it.
+    pub created: Option<String>,
+}
 
 impl Keys {
     /// Reads the text of a file of keys. `file` is its name, for what is told of it.
@@ -50,10 +65,10 @@ impl Keys {
         document("a file of keys", file, text, |mut section, problems| {
             let mut keys = HashMap::new();
             section.member("keys", |value| {
-                for (digest, identity, place) in
+                for (entry, place) in
                     list(value, problems, |value| key(value, problems)).into_iter().flatten()
                 {
-                    if keys.insert(digest, identity).is_some() {
+                    if keys.insert(entry.sha256, entry).is_some() {
                         problems.add(place.span(), "this key stands twice", "a key has one tenant");
                     }
                 }
@@ -67,8 +82,15 @@ impl Keys {
     /// Whose the presented key is. It is looked up by its hash, and the hash that is found compared in constant time.
     pub fn identify(&self, presented: &[u8]) -> Option<&Identity> {
         let digest: [u8; 32] = Sha256::digest(presented).into();
-        let (found, identity) = self.0.get_key_value(&digest)?;
-        bool::from(found.ct_eq(&digest)).then_some(identity)
+        let (found, entry) = self.0.get_key_value(&digest)?;
+        bool::from(found.ct_eq(&digest)).then_some(&entry.identity)
+    }
+
+    /// All of them, in the order of their hashes.
+    pub fn entries(&self) -> Vec<&KeyEntry> {
+        let mut entries: Vec<_> = self.0.values().collect();
+        entries.sort_by_key(|entry| entry.sha256);
+        entries
     }
 
     /// How many there are.
@@ -78,10 +100,7 @@ impl Keys {
 }
 
 /// One entry, and where it is; nothing if its problems are noted.
-fn key<'a>(
-    value: Value<'a>,
-    problems: &'a Problems,
-) -> Result<Option<([u8; 32], Identity, Value<'a>)>, Wrong> {
+fn key<'a>(value: Value<'a>, problems: &'a Problems) -> Result<Option<(KeyEntry, Value<'a>)>, Wrong> {
     let mut section = Section::of("a key", value, problems)?;
     let example = "\"64 hexadecimal digits\"";
     let digest = section.required("sha256", example, sha256);
@@ -91,10 +110,34 @@ fn key<'a>(
     };
     let tenant = section.required("tenant", "\"acme\"", name);
     let plan = section.member("plan", name);
+    let called = section.member("name", name);
+    let created =
+        section.member("created", plain::<jiff::Timestamp>("a moment as in \"2026-01-31T12:00:00Z\""));
     section.finish();
     let (Some(digest), Some(tenant)) = (digest, tenant) else { return Ok(None) };
-    let key = Key::from_bytes(std::array::from_fn(|i| digest[i])); // As of any text: the first 128 bits.
-    Ok(Some((digest, Identity { key, tenant, plan }, value)))
+    let created = created.map(|moment| moment.to_string());
+    Ok(Some((
+        KeyEntry { sha256: digest, identity: identity(digest, tenant, plan), name: called, created },
+        value,
+    )))
+}
+
+/// As of any text, the key of its buckets is the first 128 bits.
+fn identity(sha256: [u8; 32], tenant: String, plan: Option<String>) -> Identity {
+    Identity { key: Key::from_bytes(std::array::from_fn(|i| sha256[i])), tenant, plan }
+}
+
+impl FromIterator<ApiKey> for Keys {
+    /// Keys as a store has them.
+    fn from_iter<I: IntoIterator<Item = ApiKey>>(keys: I) -> Self {
+        let entry = |ApiKey { sha256, tenant, plan, name, created_at }| KeyEntry {
+            sha256,
+            identity: identity(sha256, tenant, plan),
+            name,
+            created: Some(rfc3339(created_at)),
+        };
+        Self(keys.into_iter().map(|key| (key.sha256, entry(key))).collect())
+    }
 }
 
 /// Shows how many there are.

@@ -41,11 +41,11 @@ use admit::{Budget, Retention, Rules, Scopes};
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
 pub use descriptor::{Descriptor, EntryValue};
 pub use idempotency::IdempotencyRule;
-pub use keys::{Identity, Keys};
+pub use keys::{Identity, KeyEntry, Keys};
 pub use problems::{PolicyErrors, PolicyProblem};
 pub use route::{Pattern, PatternError, Route};
 pub use routes::Routes;
-pub use server::{Server, StoreUrl, StoreUrlError, Upstream, UpstreamError};
+pub use server::{KeysFrom, Server, StoreUrl, StoreUrlError, Upstream, UpstreamError};
 pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
 
 use problems::Problems;

@@ -33,12 +33,21 @@ pub struct Server {
     pub dialect: Dialect,
     /// How long an idle bucket is kept.
     pub retention: Retention,
-    /// The file of API keys, beside the policy's own; without it no key is known.
-    pub keys: Option<PathBuf>,
+    /// Where API keys are; without it no key is known.
+    pub keys: Option<KeysFrom>,
     /// The headers that carry an API key, in the order in which they are looked at.
     pub key_headers: Vec<HeaderName>,
     /// The SHA-256 of the tokens that may change something at the admin listener; without any, nobody may.
     pub admin_tokens: Vec<[u8; 32]>,
+}
+
+/// Where API keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeysFrom {
+    /// In a file, beside the policy's own.
+    File(PathBuf),
+    /// In the store.
+    Store,
 }
 
 /// The URL of a store. It may hold a password, so it is shown without.
@@ -135,7 +144,18 @@ impl Server {
         let retention = section.member("retention", |value| {
             Retention::new(duration(value)?).map_err(|error| Wrong::new(value, error.to_string(), ""))
         });
-        let keys = section.member("keys", |value| text(value).map(PathBuf::from));
+        let keys = section.member("keys", |value| match text(value)? {
+            "" => Err(Wrong::new(value, "this names no file", "write the name of a file, or \"store\"")),
+            "store" => Ok(KeysFrom::Store),
+            file => Ok(KeysFrom::File(file.into())),
+        });
+        if keys == Some(KeysFrom::Store)
+            && store.as_ref().is_some_and(|store: &StoreUrl| store.0 == "memory:")
+        {
+            let message = "a store in memory keeps no API keys";
+            let help = "keep them in a file, as in keys = \"keys.toml\", or use sqlite: or postgres://";
+            problems.add(section.span_of("keys"), message, help);
+        }
         let key_headers = section.member("key_headers", |value| {
             Ok(list(value, problems, plain("a header's name, as in \"x-api-key\"")))
         });
@@ -161,7 +181,11 @@ impl Server {
     pub(super) fn check_identity(&self, source: &KeySource, what: &str, span: &Span, problems: &Problems) {
         if self.keys.is_none() && source.asks_for_identity() {
             let message = format!("{what} is kept by {source}, and no API key is known");
-            problems.add(span.clone(), message, "write keys = \"keys.toml\" at the top of the file");
+            problems.add(
+                span.clone(),
+                message,
+                "write keys = \"keys.toml\" or keys = \"store\" at the top of the file",
+            );
         }
     }
 }

@@ -9,12 +9,13 @@
 //! another is refused whole, so that what is in force is always one file, never a mixture of two.
 
 mod metrics;
+mod store_keys;
 mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit::{Clock, MonotonicClock, SystemClock, Timestamp};
+use admit::{Causes, Clock, MonotonicClock, SystemClock, Timestamp};
 use admit_store::AnyStore;
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -22,13 +23,14 @@ use axum::extract::Request;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
 use crate::Front;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
-use crate::policy::{Keys, Policy, Server, Upstream};
+use crate::policy::{Keys, KeysFrom, Policy, Server, Upstream};
 use crate::source::{Content, Read, Source};
 pub use metrics::ReloadMetrics;
 use watch::Watch;
@@ -37,6 +39,8 @@ use watch::Watch;
 const WAITING: usize = 16;
 /// After what time a policy is tried again that the store could not take.
 const STORE_RETRY: Duration = Duration::from_secs(10);
+/// How often keys in the store are read anew: a key that was revoked holds no longer than this anywhere.
+pub const KEYS_REFRESH: Duration = Duration::from_secs(10);
 /// How wide a mistake is drawn.
 const DRAWING_WIDTH: usize = 110;
 
@@ -119,14 +123,15 @@ impl Running {
     /// Puts the first policy in force, on a store that was opened with its rules.
     ///
     /// # Errors
-    /// A report, if what was read is no policy, or its upstream cannot be spoken to.
-    pub fn start(
+    /// A report, if what was read is no policy, its keys cannot be read, or its upstream cannot be spoken to.
+    pub async fn start(
         source: Source,
         read: Read,
         store: AnyStore,
         metrics: Metrics,
     ) -> Result<(Self, Reloader), Report> {
         let (policy, keys) = read.policy?;
+        let keys = store_keys::of(&policy, keys, &store, None).await?;
         let in_force = InForce::build(policy, keys, read.content, store, &metrics, None)?;
         let (asks, asked) = mpsc::channel(WAITING);
         metrics.reload.in_force(in_force.since);
@@ -243,6 +248,8 @@ impl Reloader {
             watch.follow(&[file.to_owned()]);
             watch.touch(); // It may have changed since it was read.
         }
+        let mut refreshes = tokio::time::interval(KEYS_REFRESH);
+        refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let again = self.try_again;
             let (cause, reply) = tokio::select! {
@@ -251,11 +258,48 @@ impl Reloader {
                 Some(()) = hangups.recv() => (Cause::Asked, None),
                 () = watch.changed() => (Cause::Files, None),
                 () = elapsed(STORE_RETRY), if again => (Cause::Again, None),
+                _ = refreshes.tick() => {
+                    self.refresh_keys().await;
+                    continue;
+                }
             };
             let answer = self.reload(cause, &mut watch).await;
             if let Some(reply) = reply {
                 let _ = reply.send(answer); // Who asked may have gone.
             }
+        }
+    }
+
+    /// Takes the keys that the store has now. While it is away, those that are known stay.
+    async fn refresh_keys(&self) {
+        let before = self.running.in_force();
+        if before.policy.server.keys != Some(KeysFrom::Store) {
+            return;
+        }
+        let keys = match store_keys::read(&before.store).await {
+            Ok(keys) if keys == *before.keys => return,
+            Ok(keys) => keys,
+            Err(error) => {
+                tracing::warn!(error = %Causes(&error), "API keys were not read anew; those that are known stay");
+                return;
+            }
+        };
+        let count = keys.count();
+        let metrics = &self.running.0.metrics;
+        let next = InForce::build(
+            (*before.policy).clone(),
+            keys,
+            before.content,
+            before.store.clone(),
+            metrics,
+            Some(&before),
+        );
+        match next {
+            Ok(next) => {
+                self.running.0.in_force.store(Arc::new(InForce { since: before.since, ..next }));
+                tracing::info!(keys = count, "the store has other API keys; they are in force");
+            }
+            Err(report) => tracing::error!(error = drawn(report.as_ref()), "API keys were not taken"),
         }
     }
 
@@ -314,7 +358,9 @@ impl Reloader {
         let store = before.store.with_rules(rules).await.into_diagnostic();
         self.try_again = store.is_err();
         let store = store.wrap_err("the store does not take the policy's budgets; it is asked again")?;
-        InForce::build(policy, keys, read.content, store, &self.running.0.metrics, Some(before))
+        let keys = store_keys::of(&policy, keys, &store, Some(before)).await;
+        self.try_again = keys.is_err();
+        InForce::build(policy, keys?, read.content, store, &self.running.0.metrics, Some(before))
     }
 }
 

@@ -69,6 +69,10 @@ impl Serving {
         send(Request::get(format!("http://{}{path}", self.address)), "").await
     }
 
+    pub(crate) async fn get_with_key(&self, path: &str, key: &str) -> u16 {
+        send(Request::get(format!("http://{}{path}", self.address)).header("x-api-key", key), "").await.0
+    }
+
     pub(crate) async fn ask_admin(&self, path: &str) -> (u16, String) {
         send(Request::get(format!("http://{}{path}", self.admin)), "").await
     }

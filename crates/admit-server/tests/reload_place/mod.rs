@@ -102,7 +102,7 @@ impl Place {
         let read = source.read();
         let (policy, _) = read.policy.as_ref().unwrap();
         let store = AnyStore::open(policy.server.store.reveal(), policy.rules().unwrap()).await.unwrap();
-        let (running, reloader) = Running::start(source, read, store, Metrics::default()).unwrap();
+        let (running, reloader) = Running::start(source, read, store, Metrics::default()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving =

@@ -23,6 +23,7 @@
 //! the service's role has no right to, run it once with a role that has, and grant the service's role `USAGE` on the
 //! schema and its sequences and `SELECT, INSERT, UPDATE, DELETE` on its tables.
 
+mod api_keys;
 mod budgets;
 mod config;
 mod connections;

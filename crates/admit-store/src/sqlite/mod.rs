@@ -35,6 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod api_keys;
 mod buckets;
 mod headers;
 mod leaderships;

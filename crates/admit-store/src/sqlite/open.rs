@@ -19,13 +19,14 @@ const PREPARED: usize = 32;
 const JOURNAL_ATTEMPTS: u32 = 100;
 
 /// The version of the schema that this program knows.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// What makes the schema, in order; the position is the version. A migration that was released is never changed.
 const MIGRATIONS: [&str; VERSION as usize] = [
     include_str!("migrations/0001_rate_budgets.sql"),
     include_str!("migrations/0002_idempotency.sql"),
     include_str!("migrations/0003_leaderships.sql"),
+    include_str!("migrations/0004_api_keys.sql"),
 ];
 
 /// Why a file could not be opened as a store.

@@ -6,7 +6,8 @@ WITH here AS (
     VALUES
         ('rate_budgets', 'PRIMARY KEY (scope, bucket_key)'),
         ('idempotency_records', 'PRIMARY KEY (record_key)'),
-        ('leaderships', 'PRIMARY KEY (name)')
+        ('leaderships', 'PRIMARY KEY (name)'),
+        ('api_keys', 'PRIMARY KEY (sha256)')
 ), tables AS (
     SELECT w.*, c.oid, CASE WHEN c.oid IS NULL THEN format('the table %s', w.name) END AS lacks
     FROM wanted_tables AS w
@@ -29,7 +30,12 @@ WITH here AS (
         ('leaderships', 'name', 'text'),
         ('leaderships', 'holder', 'text'),
         ('leaderships', 'fence', 'bigint'),
-        ('leaderships', 'lease_until', 'timestamptz')
+        ('leaderships', 'lease_until', 'timestamptz'),
+        ('api_keys', 'sha256', 'bytea'),
+        ('api_keys', 'tenant', 'text'),
+        ('api_keys', 'plan', 'text'),
+        ('api_keys', 'name', 'text'),
+        ('api_keys', 'created_at', 'timestamptz')
 ), wanted_functions(name, arguments) AS (
     VALUES
         ('level', '{double precision,timestamptz,timestamptz,double precision,double precision}'::regtype[]),
