@@ -20,6 +20,7 @@ use admit_store::AnyStore;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::Request;
+use axum::middleware::from_fn;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -32,6 +33,7 @@ use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::policy::{Keys, KeysFrom, Policy, Server, Upstream};
 use crate::source::{Content, Read, Source};
+use crate::trace;
 pub use metrics::ReloadMetrics;
 use watch::Watch;
 
@@ -153,9 +155,11 @@ impl Running {
     /// Serves every request by the policy that is in force when it comes.
     pub fn router(&self) -> Router {
         let running = self.clone();
-        Router::new().fallback_service(service_fn(move |request: Request| {
-            running.in_force().router.clone().oneshot(request)
-        }))
+        Router::new()
+            .fallback_service(service_fn(move |request: Request| {
+                running.in_force().router.clone().oneshot(request)
+            }))
+            .layer(from_fn(trace::requests))
     }
 
     /// The policy in force.
