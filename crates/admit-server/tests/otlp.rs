@@ -46,7 +46,7 @@ async fn a_request_and_its_store_calls_are_spans_within_the_clients_trace() {
     let directory = tempfile::tempdir().unwrap();
     let program =
         Serving::start_with(&directory, &[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())]).await;
-    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0b5902b7-01";
     assert_eq!(program.get_with("/authorize", "traceparent", traceparent).await, 200);
     program.stop().await; // Which sends what is left.
 
@@ -61,7 +61,7 @@ async fn a_request_and_its_store_calls_are_spans_within_the_clients_trace() {
     found.sort_by_key(|span| span.name.clone());
     let [request, store] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((request.name.as_str(), store.name.as_str()), ("request", "store"));
-    assert_eq!(request.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
+    assert_eq!(request.parent_span_id, 0x00f0_67aa_0b59_02b7_u64.to_be_bytes());
     assert_eq!(store.parent_span_id, request.span_id);
     let attributes: Vec<&str> = store.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
     assert!(attributes.contains(&"operation") && attributes.contains(&"store"), "{attributes:?}");
