@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use admit::Scope;
 use admit_tower::{Event, Observer};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -132,6 +133,15 @@ impl Metrics {
             refused: read(refused),
             unavailable: read(unavailable),
             admitted_unavailable: read(admitted_unavailable),
+        }
+    }
+
+    /// Drops the series of a budget that the policy has no more: those of all policies that ever were have no bound.
+    pub(crate) fn forget(&self, budget: &Scope) {
+        for mode in ["enforce", "shadow"] {
+            for outcome in ["granted", "refused", "unavailable", "admitted_unavailable"] {
+                self.decisions.remove(&DecisionLabels { budget: budget.to_string(), mode, outcome });
+            }
         }
     }
 

@@ -223,12 +223,13 @@ impl Reset {
             &format!("Have the bucket {key} of {scope} full again in {}?", policy.server.store),
             self.yes,
         )?;
-        crate::trace::start();
         let existed = block_on(async {
             let store = self.one.place.existing(&policy).await?;
-            store.delete_bucket(scope, key).await.into_diagnostic()
+            let existed = store.delete_bucket(scope, key).await.into_diagnostic()?;
+            let _logged = crate::trace::start();
+            tracing::warn!(%scope, %key, existed, store = %policy.server.store, "a bucket was reset by the command line");
+            Ok(existed)
         })?;
-        tracing::warn!(%scope, %key, existed, store = %policy.server.store, "a bucket was reset by the command line");
         output.tell(&json!({"scope": scope.as_str(), "key": key.to_string(), "existed": existed}), |_| {
             match existed {
                 true => format!("the bucket {key} of {scope} is full again\n"),

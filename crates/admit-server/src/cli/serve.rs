@@ -66,9 +66,12 @@ impl Serve {
         }
         let source = self.source();
         let read = source.read();
-        crate::trace::start();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        runtime.into_diagnostic().wrap_err("the runtime cannot be started")?.block_on(serve(source, read))
+        let runtime = runtime.into_diagnostic().wrap_err("the runtime cannot be started")?;
+        let tracing = runtime.block_on(async { crate::trace::start() });
+        let served = runtime.block_on(serve(source, read));
+        drop(tracing); // Sends the last traces, for which the runtime has to be there.
+        served
     }
 
     fn source(self) -> Source {

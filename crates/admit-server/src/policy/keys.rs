@@ -99,6 +99,7 @@ impl Keys {
     }
 }
 
+/// One entry, and where it is; nothing if its problems are noted.
 fn key<'a>(value: Value<'a>, problems: &'a Problems) -> Result<Option<(KeyEntry, Value<'a>)>, Wrong> {
     let mut section = Section::of("a key", value, problems)?;
     let example = "\"64 hexadecimal digits\"";

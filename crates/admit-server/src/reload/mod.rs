@@ -20,6 +20,7 @@ use admit_store::AnyStore;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::Request;
+use axum::middleware::from_fn;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -33,15 +34,15 @@ use crate::gateway::Gateway;
 use crate::metrics::Metrics;
 use crate::policy::{Keys, KeysFrom, Policy, Server};
 use crate::source::{Content, Read, Source};
+use crate::trace;
 pub use metrics::ReloadMetrics;
 use watch::Watch;
 
 /// The most reloads that wait for one to end; who asks for more is told so.
 const WAITING: usize = 16;
-/// After what time a policy is tried again that the store could not take.
-const STORE_RETRY: Duration = Duration::from_secs(10);
-/// How often keys in the store are read anew: a key that was revoked holds no longer than this anywhere.
-pub const KEYS_REFRESH: Duration = Duration::from_secs(10);
+/// How often the store is asked for other API keys, if it has them, and a policy is tried again that the store could not
+/// take. A key that was revoked holds no longer than this anywhere.
+pub const STORE_INTERVAL: Duration = Duration::from_secs(10);
 /// How wide a mistake is drawn.
 const DRAWING_WIDTH: usize = 110;
 
@@ -157,9 +158,11 @@ impl Running {
     /// Serves every request by the policy that is in force when it comes.
     pub fn router(&self) -> Router {
         let running = self.clone();
-        Router::new().fallback_service(service_fn(move |request: Request| {
-            running.in_force().router.clone().oneshot(request)
-        }))
+        Router::new()
+            .fallback_service(service_fn(move |request: Request| {
+                running.in_force().router.clone().oneshot(request)
+            }))
+            .layer(from_fn(trace::requests))
     }
 
     /// The policy in force.
@@ -273,20 +276,22 @@ impl Reloader {
             watch.follow(&[file.to_owned()]);
             watch.touch(); // It may have changed since it was read.
         }
-        let mut refreshes = tokio::time::interval(KEYS_REFRESH);
-        refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // One clock for both, which no event sets back.
+        let mut ticks = tokio::time::interval(STORE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let again = self.try_again;
             let (cause, reply) = tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 Some(reply) = self.asks.recv() => (Cause::Asked, Some(reply)),
                 Some(()) = hangups.recv() => (Cause::Asked, None),
                 () = watch.changed() => (Cause::Files, None),
-                () = elapsed(STORE_RETRY), if again => (Cause::Again, None),
-                _ = refreshes.tick() => {
-                    self.refresh_keys().await;
-                    continue;
-                }
+                _ = ticks.tick() => match self.try_again {
+                    true => (Cause::Again, None),
+                    false => {
+                        self.refresh_keys().await;
+                        continue;
+                    }
+                },
             };
             let answer = self.reload(cause, &mut watch).await;
             if let Some(reply) = reply {
@@ -335,6 +340,11 @@ impl Reloader {
         match self.next(read, &before).await {
             Ok(next) => {
                 let (budgets, keys) = (next.policy.budgets.len(), next.keys.count());
+                let stays =
+                    |scope: &admit::Scope| next.policy.budgets.iter().any(|budget| budget.scope == *scope);
+                for budget in before.policy.budgets.iter().filter(|budget| !stays(&budget.scope)) {
+                    self.running.0.metrics.forget(&budget.scope);
+                }
                 self.running.0.metrics.reload.taken(next.since);
                 self.running.0.in_force.store(Arc::new(next));
                 self.running.0.not_in_force.store(Arc::new(None));
@@ -400,8 +410,4 @@ fn drawn(report: &dyn Diagnostic) -> String {
         Ok(()) => text.trim().to_owned(),
         Err(_) => report.to_string(),
     }
-}
-
-async fn elapsed(time: Duration) {
-    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }

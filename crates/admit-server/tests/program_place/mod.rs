@@ -45,11 +45,25 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) async fn start(directory: &TempDir, arguments: &[&str]) -> Self {
+        Self::start_with(directory, arguments, &[]).await
+    }
+
+    /// With variables of the environment.
+    pub(crate) async fn start_with(
+        directory: &TempDir,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         let arguments: Vec<&str> =
             std::iter::once("serve").chain(free).chain(arguments.iter().copied()).collect();
         let mut command = admit(directory, &arguments);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .envs(variables.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut seen = String::new();
         let fields = loop {
@@ -70,7 +84,11 @@ impl Serving {
     }
 
     pub(crate) async fn get_with_key(&self, path: &str, key: &str) -> u16 {
-        send(Request::get(format!("http://{}{path}", self.address)).header("x-api-key", key), "").await.0
+        self.get_with(path, "x-api-key", key).await
+    }
+
+    pub(crate) async fn get_with(&self, path: &str, header: &str, value: &str) -> u16 {
+        send(Request::get(format!("http://{}{path}", self.address)).header(header, value), "").await.0
     }
 
     pub(crate) async fn ask_admin(&self, path: &str) -> (u16, String) {

@@ -1,0 +1,79 @@
+//! What is logged, and in which form; and, where the program was built with it, what is traced.
+
+#[cfg(feature = "otlp")]
+mod otlp;
+
+use std::io::IsTerminal;
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+
+/// The target of spans that are for traces alone. Where no traces are sent they cost nothing, and no log shows them.
+pub const TARGET: &str = "admit::trace";
+
+/// What was started. Dropped, it sends what is left; not on a thread of an asynchronous runtime.
+#[derive(Debug)]
+#[must_use = "traces end when it is dropped"]
+pub struct Tracing {
+    #[cfg(feature = "otlp")]
+    _traces: Option<otlp::Traces>,
+}
+
+/// Logs to standard error: for people on a terminal, else as JSON, one object a line. With the feature `otlp`, sends
+/// traces to where the variables of OpenTelemetry say, as in `OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317`; without
+/// one of them none. Must be called on a Tokio runtime then.
+pub fn start() -> Tracing {
+    let logged = filter_fn(|metadata| metadata.target() != TARGET).and(LevelFilter::INFO);
+    let log = match std::io::stderr().is_terminal() {
+        true => fmt::layer().with_writer(std::io::stderr).with_filter(logged).boxed(),
+        false => fmt::layer().json().with_writer(std::io::stderr).with_filter(logged).boxed(),
+    };
+    let registry = tracing_subscriber::registry().with(log);
+    #[cfg(feature = "otlp")]
+    {
+        let (traces, layer, failure) = match otlp::traces() {
+            Ok(Some((traces, layer))) => (Some(traces), Some(layer), None),
+            Ok(None) => (None, None, None),
+            Err(error) => (None, None, Some(error)),
+        };
+        registry.with(layer).init();
+        if let Some(error) = failure {
+            tracing::error!(error = %admit::Causes(&error), "no traces are sent");
+        }
+        Tracing { _traces: traces }
+    }
+    #[cfg(not(feature = "otlp"))]
+    {
+        registry.init();
+        Tracing {}
+    }
+}
+
+/// A span for each request, within the trace that the client began, if it did (`traceparent`). What the request is
+/// forwarded with names this span.
+pub(crate) async fn requests(request: Request, next: Next) -> Response {
+    let span = tracing::info_span!(
+        target: TARGET,
+        "request",
+        otel.kind = "server",
+        http.request.method = %request.method(),
+        url.path = request.uri().path(),
+        http.response.status_code = Empty,
+    );
+    #[cfg(feature = "otlp")]
+    let request = otlp::join(&span, request);
+    let response = next.run(request).instrument(span.clone()).await;
+    told(&span, &response);
+    response
+}
+
+fn told(span: &Span, response: &Response) {
+    span.record("http.response.status_code", response.status().as_u16());
+}
