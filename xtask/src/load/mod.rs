@@ -23,7 +23,7 @@ use tool::Report;
 const WARM_UP_ROUND: u64 = 15;
 /// The most rounds. It ends with the first that adds less than a fiftieth to the memory.
 const WARM_UP_ROUNDS: usize = 16;
-/// Envoy passes on no more at once: more would measure how two cores are shared.
+/// Envoy's clients, each of which asks 50 times a second.
 const ENVOY_CONNECTIONS: u32 = 16;
 /// By how much samples of memory differ, in KiB.
 const NOISE_KIB: u64 = 3 << 10;

@@ -56,8 +56,28 @@ impl Tool {
                 }
                 h2load
             }
+            Self::Steady => {
+                let uris: String = (0..10_000).map(|i| format!("{url}{i}\n")).collect();
+                fs::write(dir.join("uris"), uris)?;
+                let mut h2load = Command::new("h2load");
+                h2load.args([
+                    "--h1",
+                    "-t1",
+                    "--rps=50",
+                    "-i",
+                    "uris",
+                    "-c",
+                    &connections,
+                    "-D",
+                    &seconds.to_string(),
+                ]);
+                h2load
+            }
         };
-        command.arg(url).current_dir(dir);
+        if self != Self::Steady {
+            command.arg(url);
+        }
+        command.current_dir(dir);
         Ok(command)
     }
 
@@ -80,14 +100,14 @@ impl Tool {
                 };
                 Ok(Report { requests_per_second, requests, errors: broken as u64 + wrong })
             }
-            Self::H2load => {
+            Self::H2load | Self::Steady => {
                 let of = |kind: &str| before(text, kind).with_context(|| format!("no count of{kind}"));
-                let errors = of(" failed")? + of(" errored")? + of(" timeout")?;
-                let wrong = of(" 3xx")? + of(" 4xx")? + of(" 5xx")?;
+                // Answers with an error are counted among the failed ones.
+                let errors = of(" failed")? + of(" errored")? + of(" timeout")? + of(" 3xx")?;
                 Ok(Report {
                     requests_per_second: of(" req/s")?,
-                    requests: of(" total")? as u64,
-                    errors: (errors + wrong) as u64,
+                    requests: of(" total,")? as u64,
+                    errors: errors as u64,
                 })
             }
         }
@@ -116,7 +136,7 @@ mod tests {
         assert_eq!(Tool::Wrk.read(wrk, Expects::Allowed).unwrap(), report(5 + 7));
         assert_eq!(Tool::Wrk.read(wrk, Expects::Refused).unwrap(), report(5 + 992));
         let h2load = "finished in 2.00s, 500.50 req/s, 1MB/s\nrequests: 1001 total, 1001 started, 1001 done, 990 \
-                      succeeded, 1 failed, 2 errored, 3 timeout\nstatus codes: 990 2xx, 0 3xx, 4 4xx, 5 5xx\n";
+                      succeeded, 10 failed, 2 errored, 3 timeout\nstatus codes: 990 2xx, 0 3xx, 4 4xx, 5 5xx\n";
         let report = Report { requests_per_second: 500.5, requests: 1_001, errors: 15 };
         assert_eq!(Tool::H2load.read(h2load, Expects::Allowed).unwrap(), report);
     }
