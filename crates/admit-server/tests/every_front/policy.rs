@@ -37,7 +37,7 @@ pub(crate) const HTTP: &str = r#"
     budgets = "known"
     [[routes]]
     match = "POST /orders"
-    idempotency = { by = "header:x-user", key = "header" }
+    idempotency = { by = "header:x-user", key = "header", wait = "20ms" }
 "#;
 
 /// For Envoy, whose descriptors have entries and no headers.
