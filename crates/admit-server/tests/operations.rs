@@ -89,6 +89,41 @@ async fn buckets_are_listed_shown_and_reset() {
     assert!(code == 1 && said.contains("POST /buckets/reset"), "{said}");
 }
 
+/// A budget by address or by several parts could not be named: `show hourly 127.0.0.1` told of a bucket that nothing is
+/// charged on, and a reset of it did nothing.
+#[tokio::test]
+async fn a_bucket_is_named_by_what_its_budget_is_kept_by() {
+    let digest: String = Sha256::digest("t0ken").iter().map(|byte| format!("{byte:02x}")).collect();
+    let directory = place(&format!(
+        "admin_tokens = \"{digest}\"\nstore = \"sqlite:admit.db\"\n\
+         budgets.address = {{ rate = \"10/hour\", by = \"ip\" }}\n\
+         budgets.parts = {{ rate = \"10/hour\", by = [\"const:a\", \"header:x-user\", \"path:project\"] }}\n\
+         routes = {{ match = \"* /{{project}}\", budgets = [\"address\", \"parts\"] }}"
+    ));
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let bodies = [
+        json!({"scope": "address", "key": "127.0.0.1"}),
+        json!({"scope": "parts", "key": ["ann", "garden"]}),
+    ];
+    for named in [&["address", "127.0.0.1"][..], &["parts", "ann", "garden"]] {
+        assert_eq!(serving.get_with("/authorize/garden", "x-user", "ann").await, 200);
+        let show = [&["buckets", "show", "--policy", "admit.toml"], named].concat();
+        let shown = json(&directory, &show).await;
+        assert!(shown["level"].as_f64().unwrap() < 9.1, "{shown}");
+        let reset = [&["buckets", "reset", "--yes", "--policy", "admit.toml"], named].concat();
+        assert_eq!(json(&directory, &reset).await["existed"], true, "{named:?}");
+    }
+    assert_eq!(serving.get_with("/authorize/garden", "x-user", "ann").await, 200);
+    for body in bodies {
+        let (_, answer) = serving.change("/buckets/reset", "t0ken", &body.to_string()).await;
+        assert_eq!(answer["existed"], true, "{body}: {answer}");
+    }
+    let (status, problem) =
+        serving.change("/buckets/reset", "t0ken", "{\"scope\": \"parts\", \"key\": \"ann\"}").await;
+    assert!(status == 400 && problem["detail"].as_str().unwrap().contains("has 2 parts"), "{problem}");
+    serving.stop().await;
+}
+
 #[tokio::test]
 async fn pages_follow_each_other_in_every_store_processes() {
     let postgres = Postgres::fast().unwrap();
