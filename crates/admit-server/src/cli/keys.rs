@@ -23,9 +23,9 @@ const SHOWN: usize = 12;
 /// How many name a key at the least.
 const NAMED: usize = 6;
 
-/// Add, list and revoke API keys, where the policy's `keys` says: in a file, or in the store.
+/// Add, list and revoke API keys.
 ///
-/// Of a key only its SHA-256 is kept. A program that serves takes a changed file at once, and changes in the store within ten
+/// They are where the policy's `keys` says: in a file, or in the store. Of a key only its SHA-256 is kept. A program that serves takes a changed file at once, and changes in the store within ten
 /// seconds.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:\n  admit keys add --tenant acme --plan pro --policy admit.toml\n  \
