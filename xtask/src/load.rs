@@ -1,4 +1,5 @@
-//! `cargo xtask load`: the program under the load of many connections, watched for errors and for memory that grows.
+//! `cargo xtask load`: the program under the load of many connections, watched for errors and for memory that grows, and under
+//! that of an Envoy, whose time limit it has to keep.
 //!
 //! No test: it takes minutes, and its verdict depends on the machine. wrk speaks HTTP/1.1, h2load HTTP/2.
 
@@ -52,10 +53,18 @@ enum Tool {
     /// With a header `x-user` of 100,000 different values.
     WrkManyUsers,
     H2load,
+    /// The calls of an Envoy with a few workers, at a steady rate: with as many as can be, the time would be the queue's.
+    Envoy,
 }
 
+/// How long Envoy waits for a decision unless it is told otherwise; 99 of 100 have to be there by then.
+const ENVOY_WAITS: Duration = Duration::from_millis(20);
+/// `ShouldRateLimit` for the user `ann`, framed as gRPC has it.
+const RATE_LIMIT: &str = "\0\0\0\0\x15\n\x04edge\x12\r\n\x0b\n\x04user\x12\x03ann";
+const RATE_LIMIT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
 #[rustfmt::skip]
-const CASES: [Case; 10] = [
+const CASES: [Case; 12] = [
     case("gateway", true, Store::Memory, Tool::Wrk, "/open"),
     case("gateway, 100,000 keys", true, Store::Memory, Tool::WrkManyUsers, "/open"),
     case("gateway, HTTP/2", true, Store::Memory, Tool::H2load, "/open"),
@@ -66,6 +75,8 @@ const CASES: [Case; 10] = [
     case("/authorize, HTTP/2", false, Store::Memory, Tool::H2load, "/authorize/open"),
     Case { body: Some(TAKE), ..case("/v1/take", false, Store::Memory, Tool::Wrk, "/v1/take") },
     Case { body: Some(TAKE), ..case("/v1/take, HTTP/2", false, Store::Memory, Tool::H2load, "/v1/take") },
+    Case { body: Some(RATE_LIMIT), ..case("Envoy, SQLite", false, Store::Sqlite, Tool::Envoy, RATE_LIMIT_PATH) },
+    Case { body: Some(RATE_LIMIT), ..case("Envoy, PostgreSQL", false, Store::Postgres, Tool::Envoy, RATE_LIMIT_PATH) },
 ];
 
 const TAKE: &str = r#"{"charges":[{"budget":"open","key":"one"}]}"#;
@@ -78,6 +89,14 @@ by = "header:x-user"
 [budgets.shut]
 rate = "1/hour"
 by = "header:x-user"
+
+[budgets.envoy]
+rate = "10000000/second"
+by = "entry:user"
+
+[[descriptors]]
+entries = { user = "*" }
+budgets = ["envoy"]
 
 [[routes]]
 match = "GET /open"
@@ -111,19 +130,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let _service = Proxy::Nginx.start("service.conf", &files)?;
     let mut failed = Vec::new();
     let mut out = std::io::stdout();
-    writeln!(out, "{:<24} {:>12} {:>8} {:>9} {:>9}", "case", "requests/s", "errors", "RSS MiB", "at end")?;
+    writeln!(
+        out,
+        "{:<24} {:>12} {:>8} {:>9} {:>9} {:>8}",
+        "case", "requests/s", "errors", "RSS MiB", "at end", "p99 ms"
+    )?;
     for case in CASES.iter().filter(|case| case.name.contains(&options.only)) {
         let seen = measure(case, options, service.number()).with_context(|| case.name)?;
         let Seen { rate, errors, .. } = seen;
         let [early, late] = [seen.early, seen.late].map(|kib| kib as f64 / 1024.0);
-        writeln!(out, "{:<24} {rate:>12.0} {errors:>8} {early:>9.1} {late:>9.1}", case.name)?;
+        let p99 = seen.p99.map(|time| format!("{:.1}", time.as_secs_f64() * 1e3)).unwrap_or_default();
+        writeln!(out, "{:<24} {rate:>12.0} {errors:>8} {early:>9.1} {late:>9.1} {p99:>8}", case.name)?;
         if !seen.holds() {
             failed.push(case.name);
         }
     }
     if !failed.is_empty() {
         bail!(
-            "these cases had errors, other answers than they should, or memory that grew: {}",
+            "these cases had errors, other answers than they should, memory that grew, or answers too late: {}",
             failed.join(", ")
         );
     }
@@ -138,13 +162,16 @@ struct Seen {
     /// Resident memory after the warm-up and at the end, in KiB.
     early: u64,
     late: u64,
+    /// Within which 99 of 100 answers came, where there is a limit to that.
+    p99: Option<Duration>,
 }
 
 impl Seen {
     /// Memory is flat if it grew by less than a twentieth, or by less than allocators and samples differ.
     fn holds(&self) -> bool {
         const NOISE_KIB: u64 = 3 << 10;
-        self.errors == 0 && self.rate > 0.0 && self.late <= self.early + (self.early / 20).max(NOISE_KIB)
+        let is_flat = self.late <= self.early + (self.early / 20).max(NOISE_KIB);
+        self.errors == 0 && self.rate > 0.0 && is_flat && self.p99.is_none_or(|time| time <= ENVOY_WAITS)
     }
 }
 
@@ -169,7 +196,8 @@ fn measure(case: &Case, options: &Options, service: u16) -> Result<Seen> {
         _ => "memory:".to_owned(),
     };
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
-    let mut command = Command::new(target.join("release/admit"));
+    let admit = target.join("release/admit");
+    let mut command = Command::new(&admit);
     command.current_dir(home.path()).args(["serve", "admit.toml", "--store", &store]);
     command.args(["--listen", &address(&listen), "--admin", &address(&admin)]);
     if case.gateway {
@@ -180,12 +208,37 @@ fn measure(case: &Case, options: &Options, service: u16) -> Result<Seen> {
     let url = format!("http://{}{}", address(&listen), case.path);
     let load = case.tool.command(case, options, &url, home.path());
     let (samples, report) = watched(load, program.id(), options.seconds)?;
+    let p99 = match case.tool {
+        Tool::Envoy => {
+            was_decided(&admit, &address(&admin))?;
+            Some(p99(&fs::read_to_string(home.path().join("times"))?).context("no times")?)
+        }
+        _ => None,
+    };
     drop(program);
     let third = (samples.len() / 3).max(1);
     let early = median(samples.iter().skip(third).take(third));
     let late = median(samples.iter().rev().take(third));
     let (rate, errors) = case.tool.read(&report, case.refused).with_context(|| report.clone())?;
-    Ok(Seen { rate, errors, early, late })
+    Ok(Seen { rate, errors, early, late, p99 })
+}
+
+/// An error of gRPC has the status 200, so the program is asked whether it decided.
+fn was_decided(admit: &Path, admin: &str) -> Result<()> {
+    let output = Command::new(admit).args(["status", "--admin", &format!("http://{admin}")]).output()?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !told.contains(" granted, 0 refused\n") || told.contains(" 0 granted") {
+        bail!("not all was granted: {told}");
+    }
+    Ok(())
+}
+
+/// From h2load's log of requests, whose third column is the time in microseconds.
+fn p99(times: &str) -> Option<Duration> {
+    let mut times: Vec<u64> =
+        times.lines().filter_map(|line| line.split('\t').nth(2)?.parse().ok()).collect();
+    times.sort_unstable();
+    times.get(times.len() * 99 / 100).copied().map(Duration::from_micros)
 }
 
 /// Runs the load to its end, and looks at the program's memory every second meanwhile.
@@ -241,6 +294,13 @@ impl Tool {
                 }
                 h2load
             }
+            Self::Envoy => {
+                let mut h2load = Command::new("h2load");
+                h2load.args(["-t1", "-c8", "-m32", "--rps", "125", "-D", &options.seconds.to_string()]);
+                h2load.args(["-d", "body", "-H", "content-type: application/grpc", "-H", "te: trailers"]);
+                h2load.args(["--log-file", "times"]);
+                h2load
+            }
         };
         command.arg(url).current_dir(dir);
         command
@@ -261,7 +321,7 @@ impl Tool {
                 let wrong = if refused { (total as u64).saturating_sub(other + 1) } else { other };
                 Ok((rate, broken + wrong))
             }
-            Self::H2load => {
+            Self::H2load | Self::Envoy => {
                 let rate = number_before(report, " req/s").context("no rate")?;
                 let of = |kind: &str| number_before(report, kind).context("no counts").map(|n| n as u64);
                 let wrong = of(" 3xx")? + of(" 4xx")? + of(" 5xx")?;
@@ -294,5 +354,7 @@ mod tests {
         let h2load = "finished in 2.00s, 500.50 req/s, 1MB/s\nrequests: 1001 total, 1001 started, 1001 done, 990 \
                       succeeded, 1 failed, 2 errored, 3 timeout\nstatus codes: 990 2xx, 0 3xx, 4 4xx, 5 5xx\n";
         assert_eq!(Tool::H2load.read(h2load, false).unwrap(), (500.5, 15));
+        let times: String = (1..=200).rev().map(|time| format!("1796040568628904\t200\t{time}\n")).collect();
+        assert_eq!(p99(&times), Some(Duration::from_micros(199)));
     }
 }
