@@ -4,6 +4,7 @@
 mod program_place;
 
 use admit_testbed::Postgres;
+use data_encoding::HEXLOWER;
 use program_place::{Serving, json, run};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -93,7 +94,7 @@ async fn buckets_are_listed_shown_and_reset() {
 /// charged on, and a reset of it did nothing.
 #[tokio::test]
 async fn a_bucket_is_named_by_what_its_budget_is_kept_by() {
-    let digest: String = Sha256::digest("t0ken").iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = HEXLOWER.encode(&Sha256::digest("t0ken"));
     let directory = place(&format!(
         "admin_tokens = \"{digest}\"\nstore = \"sqlite:admit.db\"\n\
          budgets.address = {{ rate = \"10/hour\", by = \"ip\" }}\n\
@@ -190,7 +191,7 @@ async fn only_who_has_a_token_changes_something_at_the_admin_listener() {
             "{problem}"
         );
     }
-    let digest: String = Sha256::digest("t0ken").iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = HEXLOWER.encode(&Sha256::digest("t0ken"));
     std::fs::write(directory.path().join("admit.toml"), format!("admin_tokens = [\"{digest}\"]\n{POLICY}"))
         .unwrap();
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));

@@ -147,7 +147,10 @@ impl Policy {
 
     /// What to write in place of the name of a budget that there is not.
     pub fn budget_like(&self, name: &str) -> String {
-        section::suggestion(name, self.budgets.iter().map(|budget| budget.scope.as_str()))
+        match self.budgets.is_empty() {
+            true => format!("the policy has none: add [budgets.{name}]"),
+            false => section::suggestion(name, self.budgets.iter().map(|budget| budget.scope.as_str())),
+        }
     }
 
     /// What its store is built with.
