@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Output;
 use super::place::{Place, block_on};
 
-/// Delete what is over: buckets that are full again, and idempotency records past their time.
+/// Delete buckets that are full again, and idempotency records past their time.
 ///
 /// A program that serves does this every hour. It can run at any time: what it deletes, the next request would mint.
 #[derive(Debug, Args)]
