@@ -162,6 +162,15 @@ async fn pages_follow_each_other_in_every_store_processes() {
     }
 }
 
+/// `admit sweep --store URL` went by the starter policy, whose retention is an hour: of a budget for a day it deleted buckets
+/// that were far from full, and the next request minted them.
+#[tokio::test]
+async fn a_sweep_is_told_the_policy_whose_retention_it_goes_by() {
+    let directory = place(POLICY);
+    let (code, _, said) = run(&directory, &["sweep", "--store", "sqlite:admit.db"]).await;
+    assert!(code == 2 && said.contains("--policy <FILE>"), "{said}");
+}
+
 #[tokio::test]
 async fn migrate_makes_what_is_missing_once_processes() {
     let (directory, postgres) = (place(POLICY), Postgres::fast().unwrap());
