@@ -18,8 +18,13 @@ pub struct Certificates {
 #[non_exhaustive]
 pub enum CertificatesError {
     /// A file is wrong.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
+    #[error("{member} cannot be used")]
+    Tls {
+        /// The member of the policy that names it.
+        member: &'static str,
+        /// What is wrong.
+        source: Box<TlsError>,
+    },
     /// A listener in the clear cannot become encrypted, nor the other way round: its clients would break.
     #[error("{0} was added or taken away, and takes a restart")]
     Switched(&'static str),
@@ -29,10 +34,13 @@ impl Certificates {
     /// Reads the files that the policy names.
     ///
     /// # Errors
-    /// [`TlsError`] if one cannot be read or used.
-    pub fn load(server: &Server) -> Result<Self, TlsError> {
-        let load = |files: &Option<_>| files.as_ref().map(Tls::load).transpose();
-        Ok(Self { main: load(&server.tls)?, admin: load(&server.admin_tls)? })
+    /// [`CertificatesError::Tls`] if one cannot be read or used.
+    pub fn load(server: &Server) -> Result<Self, CertificatesError> {
+        let load = |member, files: &Option<_>| {
+            let loaded = files.as_ref().map(Tls::load).transpose();
+            loaded.map_err(|source| CertificatesError::Tls { member, source: Box::new(source) })
+        };
+        Ok(Self { main: load("tls", &server.tls)?, admin: load("admin_tls", &server.admin_tls)? })
     }
 
     /// Reads them anew, for connections from then on: all of them, or none.

@@ -257,6 +257,7 @@ impl Front {
             if_missing: rule.if_missing,
             fingerprint: rule.fingerprint,
             terms: rule.terms.clone(),
+            wait: rule.wait,
         });
         Ok((Planned { quotas, idempotent, is_announced: false }, shadows))
     }

@@ -1,7 +1,6 @@
 //! What `/metrics` tells. Labels are closed sets: budgets of the policy, outcomes, statuses; never a key or a path.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use admit::Scope;
@@ -16,6 +15,10 @@ use crate::admin::DecisionTotals;
 use crate::reload::ReloadMetrics;
 use crate::store_metrics::StoreMetrics;
 
+/// The modes of budgets, as a label has them.
+const ENFORCE: &str = "enforce";
+const SHADOW: &str = "shadow";
+
 /// All metrics of the program. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -25,7 +28,8 @@ pub struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
     keyed: Family<OutcomeLabel, Counter>,
     upstream_failures: Family<KindLabel, Counter>,
-    totals: Arc<Totals>,
+    /// Of enforced budgets, all of them together; no series of its own.
+    totals: Family<OutcomeLabel, Counter>,
     /// How the store does.
     pub store: StoreMetrics,
     /// How reloads of the policy went.
@@ -35,15 +39,6 @@ pub struct Metrics {
 /// The metrics as they observe budgets in shadow mode: what these decide is counted apart.
 #[derive(Clone, Debug)]
 pub struct ShadowMetrics(pub Metrics);
-
-/// The sums over all budgets.
-#[derive(Debug, Default)]
-struct Totals {
-    granted: AtomicU64,
-    refused: AtomicU64,
-    unavailable: AtomicU64,
-    admitted_unavailable: AtomicU64,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabel {
@@ -87,7 +82,7 @@ impl Default for Metrics {
         registry.register("admit_upstream_failures", help, upstream_failures.clone());
         let reload = ReloadMetrics::register(&mut registry);
         let store = StoreMetrics::register(&mut registry);
-        let totals = Arc::default();
+        let totals = Family::default();
         Self {
             registry: Arc::new(registry),
             answers,
@@ -126,19 +121,18 @@ impl Metrics {
 
     /// What enforced budgets decided so far.
     pub fn totals(&self) -> DecisionTotals {
-        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
-        let Totals { granted, refused, unavailable, admitted_unavailable } = &*self.totals;
+        let of = |outcome| self.totals.get_or_create(&OutcomeLabel { outcome }).get();
         DecisionTotals {
-            granted: read(granted),
-            refused: read(refused),
-            unavailable: read(unavailable),
-            admitted_unavailable: read(admitted_unavailable),
+            granted: of("granted"),
+            refused: of("refused"),
+            unavailable: of("unavailable"),
+            admitted_unavailable: of("admitted_unavailable"),
         }
     }
 
     /// Drops the series of a budget that the policy has no more: those of all policies that ever were have no bound.
     pub(crate) fn forget(&self, budget: &Scope) {
-        for mode in ["enforce", "shadow"] {
+        for mode in [ENFORCE, SHADOW] {
             for outcome in ["granted", "refused", "unavailable", "admitted_unavailable"] {
                 self.decisions.remove(&DecisionLabels { budget: budget.to_string(), mode, outcome });
             }
@@ -158,28 +152,20 @@ impl Metrics {
             _ => return,
         };
         self.decisions.get_or_create(&DecisionLabels { budget: scope.to_string(), mode, outcome }).inc();
+        if mode == ENFORCE {
+            self.totals.get_or_create(&OutcomeLabel { outcome }).inc();
+        }
     }
 }
 
 impl Observer for Metrics {
     fn observe(&self, event: Event<'_>) {
-        let totals = &self.totals;
-        let total = match event {
-            Event::Granted(_) => Some(&totals.granted),
-            Event::Refused(_) => Some(&totals.refused),
-            Event::Unavailable(_) => Some(&totals.unavailable),
-            Event::FailedOpen(_) => Some(&totals.admitted_unavailable),
-            _ => None,
-        };
-        if let Some(total) = total {
-            total.fetch_add(1, Ordering::Relaxed);
-        }
-        self.decided("enforce", event);
+        self.decided(ENFORCE, event);
     }
 }
 
 impl Observer for ShadowMetrics {
     fn observe(&self, event: Event<'_>) {
-        self.0.decided("shadow", event);
+        self.0.decided(SHADOW, event);
     }
 }

@@ -141,6 +141,13 @@ impl Source {
         server.listen = overrides.listen.unwrap_or(server.listen);
         server.admin = overrides.admin.unwrap_or(server.admin);
         server.store = overrides.store.unwrap_or_else(|| server.store.clone());
+        if policy.budgets.is_empty() && policy.server.decisions.scopes.is_empty() {
+            return Err(miette!(
+                help = "add one, as in budgets.requests = { rate = \"100/hour\", by = \"ip\" }",
+                "{} has no budget",
+                self.name()
+            ));
+        }
         Ok((policy, keys))
     }
 }

@@ -13,6 +13,7 @@ use admit_store::AnyStore;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Extension;
+use data_encoding::HEXLOWER;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -25,6 +26,7 @@ const POLICY: &str = r#"
     rate = "2/hour"
     by = "header:x-user"
     plans = { pro = "4/hour" }
+    tenants = { acme = "8/hour" }
     [budgets.burst]
     rate = "5/second burst 3"
     by = "const:all"
@@ -112,6 +114,28 @@ async fn a_plan_sizes_a_budget_and_a_shadow_refuses_nobody() {
         assert!((left..left + 0.01).contains(&taken.body["charges"][0]["left"].as_f64().unwrap()));
         assert_eq!(taken.body["charges"][1]["mode"], "shadow");
     }
+}
+
+/// A caller has one bucket whatever its plan and its tenant: another plan is another size, and no fresh burst.
+#[tokio::test]
+async fn debts_stay_when_a_caller_names_another_plan_or_tenant() {
+    let service = service(POLICY).await;
+    let ask = async |key: &str, who: Value| {
+        let mut call = json!({"budget": "hourly", "key": key});
+        call.as_object_mut().unwrap().extend(who.as_object().unwrap().clone());
+        let answer = post(&service, "/v1/take", &call).await;
+        (answer.status, answer.body["charges"][0]["left"].as_f64().map(f64::floor))
+    };
+    let (free, pro, acme) = (json!({}), json!({"plan": "pro"}), json!({"tenant": "acme", "plan": "pro"}));
+    assert_eq!(ask("ann", free.clone()).await, (200, Some(1.0)));
+    assert_eq!(ask("ann", free.clone()).await, (200, Some(0.0)));
+    for who in [&free, &pro, &acme] {
+        assert_eq!(ask("ann", who.clone()).await.0, 429, "{who}");
+    }
+    // Its tenant's own size stands before its plan's, and a smaller one clamps at once.
+    assert_eq!(ask("bob", acme).await, (200, Some(7.0)));
+    assert_eq!(ask("bob", pro).await, (200, Some(3.0)));
+    assert_eq!(ask("bob", free).await, (200, Some(1.0)));
 }
 
 #[tokio::test]
@@ -260,7 +284,7 @@ async fn what_is_not_kept_or_not_text_is_told_so() {
 
 #[tokio::test]
 async fn a_token_is_needed_where_there_are_some() {
-    let digest: String = Sha256::digest("t1").iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = HEXLOWER.encode(&Sha256::digest("t1"));
     let service = service(&format!("decision_tokens = [\"{digest}\"]\n{POLICY}")).await;
     let take = || json!({"budget": "hourly", "key": "ann"}).to_string();
     for (sent, status) in

@@ -9,6 +9,7 @@ use admit_server::Front;
 use admit_server::metrics::Metrics;
 use admit_server::policy::{Keys, Policy};
 use admit_store::AnyStore;
+use data_encoding::HEXLOWER;
 use envoy_types::pb::envoy::config::core::v3::{Address, HeaderValueOption, SocketAddress, address};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -261,7 +262,7 @@ async fn json_says_the_same() {
 
 #[tokio::test]
 async fn calls_need_a_token_where_there_are_some_and_health_needs_none() {
-    let digest: String = Sha256::digest("t1").iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = HEXLOWER.encode(&Sha256::digest("t1"));
     let service = Service::start(&format!("decision_tokens = [\"{digest}\"]\n{POLICY}")).await;
     let asked = || request([descriptor(&[("user", "ann")])]);
     let status = service.grpc.clone().should_rate_limit(asked()).await.unwrap_err();

@@ -12,6 +12,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::{get, post};
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
@@ -25,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Those of two tenants, one of which pays.
 fn keys() -> Keys {
     let entry = |key: &str, rest: &str| {
-        let digest: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = HEXLOWER.encode(&Sha256::digest(key));
         format!("[[keys]]\nsha256 = \"{digest}\"\n{rest}\n")
     };
     let text = entry("key-1", "tenant = \"acme\"\nplan = \"pro\"") + &entry("key-2", "tenant = \"beta\"");

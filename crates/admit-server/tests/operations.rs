@@ -4,6 +4,7 @@
 mod program_place;
 
 use admit_testbed::Postgres;
+use data_encoding::HEXLOWER;
 use program_place::{Serving, json, run};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -89,6 +90,41 @@ async fn buckets_are_listed_shown_and_reset() {
     assert!(code == 1 && said.contains("POST /buckets/reset"), "{said}");
 }
 
+/// A budget by address or by several parts could not be named: `show hourly 127.0.0.1` told of a bucket that nothing is
+/// charged on, and a reset of it did nothing.
+#[tokio::test]
+async fn a_bucket_is_named_by_what_its_budget_is_kept_by() {
+    let digest = HEXLOWER.encode(&Sha256::digest("t0ken"));
+    let directory = place(&format!(
+        "admin_tokens = \"{digest}\"\nstore = \"sqlite:admit.db\"\n\
+         budgets.address = {{ rate = \"10/hour\", by = \"ip\" }}\n\
+         budgets.parts = {{ rate = \"10/hour\", by = [\"const:a\", \"header:x-user\", \"path:project\"] }}\n\
+         routes = {{ match = \"* /{{project}}\", budgets = [\"address\", \"parts\"] }}"
+    ));
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let bodies = [
+        json!({"scope": "address", "key": "127.0.0.1"}),
+        json!({"scope": "parts", "key": ["ann", "garden"]}),
+    ];
+    for named in [&["address", "127.0.0.1"][..], &["parts", "ann", "garden"]] {
+        assert_eq!(serving.get_with("/authorize/garden", "x-user", "ann").await, 200);
+        let show = [&["buckets", "show", "--policy", "admit.toml"], named].concat();
+        let shown = json(&directory, &show).await;
+        assert!(shown["level"].as_f64().unwrap() < 9.1, "{shown}");
+        let reset = [&["buckets", "reset", "--yes", "--policy", "admit.toml"], named].concat();
+        assert_eq!(json(&directory, &reset).await["existed"], true, "{named:?}");
+    }
+    assert_eq!(serving.get_with("/authorize/garden", "x-user", "ann").await, 200);
+    for body in bodies {
+        let (_, answer) = serving.change("/buckets/reset", "t0ken", &body.to_string()).await;
+        assert_eq!(answer["existed"], true, "{body}: {answer}");
+    }
+    let (status, problem) =
+        serving.change("/buckets/reset", "t0ken", "{\"scope\": \"parts\", \"key\": \"ann\"}").await;
+    assert!(status == 400 && problem["detail"].as_str().unwrap().contains("has 2 parts"), "{problem}");
+    serving.stop().await;
+}
+
 #[tokio::test]
 async fn pages_follow_each_other_in_every_store_processes() {
     let postgres = Postgres::fast().unwrap();
@@ -126,6 +162,15 @@ async fn pages_follow_each_other_in_every_store_processes() {
     }
 }
 
+/// `admit sweep --store URL` went by the starter policy, whose retention is an hour: of a budget for a day it deleted buckets
+/// that were far from full, and the next request minted them.
+#[tokio::test]
+async fn a_sweep_is_told_the_policy_whose_retention_it_goes_by() {
+    let directory = place(POLICY);
+    let (code, _, said) = run(&directory, &["sweep", "--store", "sqlite:admit.db"]).await;
+    assert!(code == 2 && said.contains("--policy <FILE>"), "{said}");
+}
+
 #[tokio::test]
 async fn migrate_makes_what_is_missing_once_processes() {
     let (directory, postgres) = (place(POLICY), Postgres::fast().unwrap());
@@ -155,7 +200,7 @@ async fn only_who_has_a_token_changes_something_at_the_admin_listener() {
             "{problem}"
         );
     }
-    let digest: String = Sha256::digest("t0ken").iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = HEXLOWER.encode(&Sha256::digest("t0ken"));
     std::fs::write(directory.path().join("admit.toml"), format!("admin_tokens = [\"{digest}\"]\n{POLICY}"))
         .unwrap();
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));

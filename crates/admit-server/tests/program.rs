@@ -170,13 +170,29 @@ async fn both_listeners_are_encrypted_and_what_is_wrong_with_a_file_is_told() {
         let response = client.get(format!("https://{address}{path}").parse().unwrap()).await.unwrap();
         assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_2));
     }
+    // `admit status` spoke no TLS, so that a program whose admin listener is encrypted could not be asked.
+    let url = format!("https://{}", serving.admin);
+    let (code, said, error) = run(&directory, &["status", "--admin", &url, "--ca", "server.pem"]).await;
+    assert!(code == 0 && said.starts_with("healthy\n"), "{said}{error}");
     serving.stop().await;
 
     write("admit.toml", &policy.replace("server.key", "server.pem"));
     for command in ["check", "serve"] {
         let (code, _, said) = run(&directory, &[command, "admit.toml"]).await;
-        let said = said.replace("\n  │ ", " ");
-        assert!(code == 1 && said.contains("server.pem holds no key"), "{said}");
+        let said = said.replace("\n  │ ", " ").replace("\n      ", " ");
+        assert!(code == 1 && said.contains("tls cannot be used"), "{said}");
+        assert!(said.contains("server.pem holds no key"), "{said}");
+    }
+    // `admit check` passed such a policy, and `admit serve` did not start with it.
+    write("admit.toml", &policy.replacen("tls =", "upstream_ca = \"server.key\"\ntls =", 1));
+    for command in ["check", "serve"] {
+        let (code, _, said) = run(&directory, &[command, "admit.toml"]).await;
+        assert!(code == 1 && said.contains("upstream_ca cannot be used"), "{said}");
+    }
+    write("admit.toml", "store = \"memory:\"");
+    for command in ["check", "serve"] {
+        let (code, _, said) = run(&directory, &[command, "admit.toml"]).await;
+        assert!(code == 1 && said.contains("has no budget") && said.contains("budgets.requests ="), "{said}");
     }
 }
 
@@ -233,4 +249,26 @@ async fn with_no_file_it_says_where_it_listens_and_its_lines_to_try_work() {
     assert!(many.starts_with("200 200 ") && many.ends_with(" 429 429 "), "{many}");
     assert!(decided.contains("budget=\"burst\",mode=\"enforce\",outcome=\"refused\""), "{decided}");
     assert!(directory.path().join("admit.db").exists());
+}
+
+/// `--by api_key` answered every request with 401, and `--by entry:user` had all callers share one bucket: neither has
+/// anything to go by where there is no policy file.
+#[tokio::test]
+async fn flags_name_only_what_a_request_has_without_a_policy() {
+    let directory = tempfile::tempdir().unwrap();
+    for by in ["api_key", "tenant", "entry:user", "path:project", "json:/user"] {
+        let (code, _, said) = run(&directory, &["serve", "--limit", "1/hour", "--by", by]).await;
+        assert!(code == 2 && said.contains("takes a policy file"), "{said}");
+    }
+}
+
+/// A second start made or changed the store's tables before it found its port taken.
+#[tokio::test]
+async fn a_port_that_is_taken_is_told_before_the_store_is_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, _, said) = run(&directory, &["serve", "--listen", &address]).await;
+    assert!(code == 1 && said.contains("name another with --listen"), "{said}");
+    assert!(!directory.path().join("admit.db").exists());
 }

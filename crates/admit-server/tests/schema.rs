@@ -72,3 +72,20 @@ fn every_member_of_the_parser_is_in_the_schema_and_no_other_is() {
         assert!(validator.is_valid(&json(&text.replace(", ~ = 1", "").replace("~ = 1", ""))), "{place}");
     }
 }
+
+/// The guide has a row for each member, so that nobody has to read the schema.
+#[test]
+fn every_member_is_in_the_guide() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/gateway.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let schema = schema();
+    let sections =
+        ["budget", "route", "idempotency", "tls", "upstream_limits"].map(|name| &schema["$defs"][name]);
+    for section in sections.into_iter().chain([&schema]) {
+        for name in section["properties"].as_object().unwrap().keys() {
+            let is_there =
+                [format!("`{name}`"), format!("{name} = "), format!("[{name}."), format!("[[{name}]]")];
+            assert!(is_there.iter().any(|form| guide.contains(form)), "{name}");
+        }
+    }
+}

@@ -25,7 +25,8 @@ pub enum OpenExistingError {
 }
 
 impl AnyStore {
-    /// Opens a store as [`AnyStore::open`] does, and makes nothing: no file, no tables, no scopes.
+    /// Opens a store as [`AnyStore::open`] does, and makes none: no file, and on PostgreSQL no tables and no scopes. A
+    /// SQLite file that is there gets what it lacks.
     ///
     /// # Errors
     /// [`OpenExistingError`] if something would have to be made, or the store cannot be opened.

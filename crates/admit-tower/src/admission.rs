@@ -202,7 +202,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         asked.echo = key.echo();
         let ledger = &mut asked.ledger;
         let mut request = Request::from_parts(parts.clone(), body);
-        let mut bound = pin!(timeout(self.settings.wait, std::future::pending::<()>()));
+        let mut bound = pin!(timeout(how.wait, std::future::pending::<()>()));
         let (mut poll, mut seat) = (FIRST_POLL, None);
         loop {
             let ended = self.runs.ended(&key.record); // Before the look, so that no end is missed.

@@ -66,8 +66,6 @@ const DEFAULT_MAX_REQUEST_BODY: usize = 1 << 20;
 const DEFAULT_MAX_RECORDED_BODY: usize = 1 << 20;
 /// How long the body of a response is read for its record.
 const DEFAULT_ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
-/// How long a request waits for another with its key.
-const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 /// How long a request body may take to arrive.
 const DEFAULT_BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
 /// How long the store may take for one operation before it counts as unavailable.
@@ -86,7 +84,6 @@ pub(crate) struct Settings {
     pub(crate) body_time_limit: Duration,
     pub(crate) max_recorded_body: usize,
     pub(crate) answer_time_limit: Duration,
-    pub(crate) wait: Duration,
     pub(crate) store_time_limit: Duration,
 }
 
@@ -104,7 +101,6 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 body_time_limit: DEFAULT_BODY_TIME_LIMIT,
                 max_recorded_body: DEFAULT_MAX_RECORDED_BODY,
                 answer_time_limit: DEFAULT_ANSWER_TIME_LIMIT,
-                wait: DEFAULT_WAIT,
                 store_time_limit: DEFAULT_STORE_TIME_LIMIT,
             },
             purse: None,
@@ -172,15 +168,6 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     #[must_use]
     pub fn answer_time_limit(mut self, limit: Duration) -> Self {
         self.settings.answer_time_limit = limit;
-        self
-    }
-
-    /// Sets how long a request waits for another with its key before it is answered with 409. A run in this process
-    /// wakes it at once; for those of others it asks the store after 25 ms, and then in intervals that double up to a
-    /// second. No more than 1,024 wait at once; others are answered right away. Default 10 s.
-    #[must_use]
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.settings.wait = wait;
         self
     }
 

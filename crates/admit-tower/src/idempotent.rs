@@ -1,5 +1,7 @@
 //! Which requests run once, and by which key.
 
+use std::time::Duration;
+
 use admit::idempotency::Terms;
 use http::request::Parts;
 
@@ -21,6 +23,8 @@ pub struct Idempotent {
     pub fingerprint: FingerprintOf,
     /// For how long.
     pub terms: Terms,
+    /// How long it waits for another with its key; see [`wait`](Self::wait).
+    pub wait: Duration,
 }
 
 /// Where a request has its idempotency key: 1 to 255 characters.
@@ -59,6 +63,9 @@ pub enum FingerprintOf {
 }
 
 impl Idempotent {
+    /// How long a request waits for another with its key, unless it is told otherwise.
+    pub const DEFAULT_WAIT: Duration = Duration::from_secs(10);
+
     /// The key is in the header, and required; the body counts byte for byte.
     pub fn by_header(tenant: impl Into<String>) -> Self {
         Self {
@@ -68,6 +75,7 @@ impl Idempotent {
             if_missing: IfMissing::Reject,
             fingerprint: FingerprintOf::RawBody,
             terms: Terms::default(),
+            wait: Self::DEFAULT_WAIT,
         }
     }
 
@@ -98,6 +106,15 @@ impl Idempotent {
     #[must_use]
     pub fn terms(mut self, terms: Terms) -> Self {
         self.terms = terms;
+        self
+    }
+
+    /// Sets how long it waits for another with its key before it is answered with 409. A run in this process wakes it at
+    /// once; for those of others it asks the store after 25 ms, and then in intervals that double up to a second. No more
+    /// than 1,024 wait at once in a layer; others are answered right away. Default 10 s.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
         self
     }
 

@@ -164,7 +164,8 @@ async fn a_run_of_another_replica_is_waited_for_and_then_told() {
     else {
         panic!()
     };
-    let impatient = setup.serve(setup.layer(by_header()).wait(Duration::from_millis(1))).await;
+    let at_once = |_: &Parts| Some(Idempotent::by_header("tenant").wait(Duration::from_millis(1)));
+    let impatient = setup.serve(setup.layer(at_once)).await;
     let busy = impatient.send(keyed("a"), "").await;
     assert_eq!(told(&busy), (409, "idempotency_in_flight".to_owned()));
     assert_eq!(busy.headers()["retry-after"], "1");
@@ -206,8 +207,8 @@ async fn a_run_that_died_is_run_again_or_stays_blocked_as_the_route_says() {
 #[tokio::test]
 async fn a_store_that_fails_before_the_run_stops_it_and_one_that_fails_after_it_does_not_change_the_answer() {
     let setup = Setup::new();
-    let layer = setup.layer(by_header()).wait(Duration::ZERO);
-    let server = Arc::new(setup.serve(layer).await);
+    let at_once = |_: &Parts| Some(Idempotent::by_header("tenant").wait(Duration::ZERO));
+    let server = Arc::new(setup.serve(setup.layer(at_once)).await);
     setup.store.set_down(true);
     let failed = server.send(keyed("a"), "").await;
     assert_eq!(told(&failed), (503, "unavailable".to_owned()));

@@ -177,10 +177,10 @@ async fn work_that_must_not_start_twice_stays_blocked_after_a_run_that_broke_off
         let terms = Terms { on_lapse: OnLapse::StayBlocked, ..Terms::default() };
         let policy = {
             let terms = terms.clone();
-            move |_: &Parts| Some(Idempotent::by_header("tenant").terms(terms.clone()))
+            move |_: &Parts| Some(Idempotent::by_header("tenant").terms(terms.clone()).wait(Duration::ZERO))
         };
         let layer = IdempotencyLayer::new(store, policy).time(time(&clock)).observer(seen.clone());
-        let service = layer.wait(Duration::ZERO).layer(inner);
+        let service = layer.layer(inner);
         match service.clone().oneshot(keyed("a")).await {
             Ok(failed) => assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR, "{how}"),
             Err(error) => assert_eq!((how, error.to_string().as_str()), ("error", "as asked")),

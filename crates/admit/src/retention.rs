@@ -17,6 +17,8 @@ pub struct RetentionError(Duration);
 impl Retention {
     /// One hour.
     pub const DEFAULT: Self = Self(Duration::from_secs(3_600));
+    /// The longest one: 400 days.
+    pub const LONGEST: Self = Self(Self::MAX);
     const MIN: Duration = Duration::from_secs(1);
     const MAX: Duration = Duration::from_secs(400 * 86_400);
 

@@ -1,6 +1,6 @@
 //! What changes something: for who presents an admin token, and only there where the policy has some.
 
-use admit::{Causes, Key, Scope};
+use admit::Causes;
 use admit_tower::{Problem, Rejection, strict_json};
 use axum::Json;
 use axum::body::Bytes;
@@ -53,8 +53,8 @@ pub(super) async fn reload(State(running): State<Running>, headers: HeaderMap) -
     }
 }
 
-/// `POST /buckets/reset` with `{"scope": …, "key": …}`: the bucket is full again. The key is a UUID, or the text that it is
-/// made of.
+/// `POST /buckets/reset` with `{"scope": …, "key": …}`: the bucket is full again. The key is a text, or a list of texts, for
+/// what the budget is kept by, constants left out; or the bucket's UUID.
 pub(super) async fn reset(State(running): State<Running>, headers: HeaderMap, body: Bytes) -> Response {
     if let Some(problem) = refusal(&running, &headers) {
         return problem.into_response();
@@ -64,19 +64,22 @@ pub(super) async fn reset(State(running): State<Running>, headers: HeaderMap, bo
         problem.into_response()
     };
     let json = strict_json::parse(&body).ok();
-    let member = |name: &str| json.as_ref().and_then(|json: &Value| json.get(name)?.as_str());
-    let (Some(scope), Some(key)) = (member("scope"), member("key")) else {
-        return wrong("send a JSON object with the texts scope and key".to_owned());
+    let member = |name: &str| json.as_ref().and_then(|json: &Value| json.get(name));
+    let (Some(scope), Some(key)) = (member("scope").and_then(Value::as_str), member("key").and_then(texts))
+    else {
+        return wrong(
+            "send a JSON object with the text scope, and with key, a text or a list of texts".to_owned(),
+        );
     };
     let in_force = running.in_force();
-    let known = scope.parse::<Scope>().ok();
-    let Some(scope) =
-        known.filter(|scope| in_force.policy.budgets.iter().any(|budget| budget.scope == *scope))
-    else {
+    let Some(rule) = in_force.policy.budgets.iter().find(|budget| budget.scope.as_str() == scope) else {
         return wrong(format!("there is no budget {scope:?}"));
     };
-    let key = Key::of(key);
-    match in_force.store.delete_bucket(&scope, key).await {
+    let (scope, key) = match rule.bucket_or_uuid(&key) {
+        Ok(key) => (&rule.scope, key),
+        Err(error) => return wrong(error.to_string()),
+    };
+    match in_force.store.delete_bucket(scope, key).await {
         Ok(existed) => {
             tracing::warn!(%scope, %key, existed, "a bucket was reset by the admin listener");
             Json(json!({"scope": scope.as_str(), "key": key.to_string(), "existed": existed})).into_response()
@@ -85,5 +88,13 @@ pub(super) async fn reset(State(running): State<Running>, headers: HeaderMap, bo
             tracing::error!(error = %Causes(&cause), "a bucket was not reset");
             Rejection::Unavailable.problem().into_response()
         }
+    }
+}
+
+/// A text, or a list of texts.
+fn texts(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::Array(texts) => texts.iter().map(|text| text.as_str().map(str::to_owned)).collect(),
+        value => Some(vec![value.as_str()?.to_owned()]),
     }
 }

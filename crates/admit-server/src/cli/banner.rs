@@ -27,31 +27,35 @@ pub(super) fn banner(
     line("store", server.store.to_string());
     let scheme = |tls: &Option<_>| if tls.is_some() { "https" } else { "http" };
     let main = format!("{}://{address}", scheme(&server.tls));
-    let url = match gateway {
+    let path = match gateway {
         Some(gateway) => {
             line("gateway", format!("{main} to {gateway}"));
-            format!("{main}/")
+            "/"
         }
         None => {
-            line("decisions", format!("{main}{AUTHORIZE}"));
-            format!("{main}{AUTHORIZE}")
+            line("decisions", format!("{main} ({AUTHORIZE}, /v1/take, /openapi.json, gRPC)"));
+            AUTHORIZE
         }
     };
     line("admin", format!("{}://{admin} (/status, /metrics, /healthz, /readyz)", scheme(&server.admin_tls)));
     if matches!(source.origin, Origin::Starter) {
         let _ = writeln!(text, "\nTry:");
-        for (command, comment) in tries(&url, admin) {
-            let _ = writeln!(text, "  {command}  {}", style.dim(&format!("# {comment}")));
+        for (command, comment) in tries(address, path, admin) {
+            let _ = writeln!(text, "  {}\n  {command}", style.dim(&format!("# {comment}")));
         }
     }
     let _ = writeln!(text, "\n{}", style.dim("Ctrl-C ends it; `admit --help` tells what else there is."));
     text
 }
 
-fn tries(url: &str, admin: SocketAddr) -> [(String, &'static str); 3] {
+/// Within 80 columns. The starter policy encrypts nothing, so that curl needs no scheme.
+fn tries(address: SocketAddr, path: &str, admin: SocketAddr) -> [(String, &'static str); 3] {
     [
-        (format!("curl -i {url}"), "may a request run? 200, and what is left"),
-        (format!("curl -s -o /dev/null -w '%{{http_code}} ' '{url}?[1-25]'"), "25 at once: 200s, then 429s"),
-        (format!("curl -s http://{admin}/metrics | grep admit_decisions"), "what was decided"),
+        (format!("curl -i {address}{path}"), "May a request run? 200, and what is left."),
+        (
+            format!("curl -s -o /dev/null -w '%{{http_code}} ' '{address}{path}?[1-25]'"),
+            "25 at once: 200 as often as the budget has it, then 429.",
+        ),
+        (format!("curl -s {admin}/metrics | grep admit_decisions"), "What was decided."),
     ]
 }

@@ -19,7 +19,7 @@ use crate::text_of_time::rfc3339;
 /// A bucket that is not there is full. The level is told by the policy's budget; a plan or a tenant may have another.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:\n  admit buckets list hourly --limit 20 --policy admit.toml\n  \
-                        admit buckets show hourly ann --plan pro\n  admit buckets reset hourly ann")]
+                        admit buckets show hourly 203.0.113.9 --plan pro\n  admit buckets reset daily ann garden")]
 pub(super) enum Buckets {
     /// List the buckets of a budget, page by page, in the order of their keys.
     List(List),
@@ -47,11 +47,8 @@ pub(super) struct List {
 pub(super) struct One {
     /// The name of the budget.
     scope: String,
-    /// Whose bucket: the text that the budget is kept by, or its UUID.
-    key: String,
-    /// Take the text as an API key: hash it even if it is a UUID.
-    #[arg(long)]
-    api_key: bool,
+    /// Whose bucket: a text for each part that the budget is kept by, constants left out; or the UUID that a list shows.
+    key: Vec<String>,
     #[command(flatten)]
     place: Place,
 }
@@ -135,8 +132,8 @@ fn rule<'p>(policy: &'p Policy, scope: &str) -> miette::Result<&'p BudgetRule> {
 }
 
 impl One {
-    fn key(&self) -> Key {
-        if self.api_key { Key::hashed(&self.key) } else { Key::of(&self.key) }
+    fn key(&self, rule: &BudgetRule) -> miette::Result<Key> {
+        rule.bucket_or_uuid(&self.key).into_diagnostic()
     }
 }
 
@@ -192,7 +189,7 @@ impl Show {
     fn run(self, output: Output) -> miette::Result<()> {
         let policy = self.one.place.policy()?;
         let rule = rule(&policy, &self.one.scope)?;
-        let key = self.one.key();
+        let key = self.one.key(rule)?;
         let bucket = block_on(async {
             let store = self.one.place.existing(&policy).await?;
             store.bucket(&rule.scope, key).await.into_diagnostic()
@@ -218,7 +215,7 @@ impl Reset {
     fn run(self, output: Output) -> miette::Result<()> {
         let policy = self.one.place.policy()?;
         let rule = rule(&policy, &self.one.scope)?;
-        let (scope, key) = (&rule.scope, self.one.key());
+        let (scope, key) = (&rule.scope, self.one.key(rule)?);
         confirm(
             &format!("Have the bucket {key} of {scope} full again in {}?", policy.server.store),
             self.yes,

@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 
 use super::{Output, print};
 use crate::certificates::Certificates;
+use crate::gateway::Gateway;
+use crate::metrics::Metrics;
 use crate::policy::PolicyErrors;
 use crate::source::Source;
 
-/// Check a policy file and its keys, and tell everything that is wrong, with its place.
+/// Tell everything that is wrong with a policy file, its keys and its certificates.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  admit check admit.toml\n  admit check --json admit.toml   # for editors and CI"
@@ -26,8 +28,8 @@ impl Check {
         let file = self.file.display().to_string();
         let checked = Source::from(self.file).read().policy;
         let report = match checked.and_then(|(policy, keys)| {
-            policy.rules().map_err(miette::Report::msg)?;
             Certificates::load(&policy.server).into_diagnostic()?;
+            Gateway::new(&policy.server, Metrics::default()).into_diagnostic()?; // Reads the roots for its upstreams.
             Ok((policy, keys))
         }) {
             Ok((policy, keys)) => {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::Output;
 
-/// Print the key that the buckets of a text have in the store: a UUID.
+/// Print the UUID of a text's buckets.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  admit key ann\n  admit key --api-key adm_9f…   # as a budget by api_key has it"

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use admit::{Clock, Key, SystemClock, Timestamp};
 use admit_store::{AnyStore, ApiKey};
 use clap::{Args, Subcommand};
+use data_encoding::HEXLOWER;
 use miette::{IntoDiagnostic, WrapErr, bail, miette};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::Output;
 use super::confirm::confirm;
-use super::keys_file::{KeysFile, hex};
+use super::keys_file::KeysFile;
 use super::place::{Place, block_on};
 use crate::policy::{Identity, KeyEntry, KeysFrom, Policy, StoreUrl};
 use crate::text_of_time::rfc3339;
@@ -23,10 +24,10 @@ const SHOWN: usize = 12;
 /// How many name a key at the least.
 const NAMED: usize = 6;
 
-/// Add, list and revoke API keys, where the policy's `keys` says: in a file, or in the store.
+/// Add, list and revoke API keys.
 ///
-/// Of a key only its SHA-256 is kept. A program that serves takes a changed file at once, and changes in the store within ten
-/// seconds.
+/// They are where the policy's `keys` says: in a file, or in the store. Of a key only its SHA-256 is kept. A program that serves takes a changed file at once, and changes in the store within ten
+/// seconds, or at SIGHUP.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:\n  admit keys add --tenant acme --plan pro --policy admit.toml\n  \
                         admit keys list --policy admit.toml\n  admit keys revoke 20fab32e --policy admit.toml")]
@@ -151,11 +152,11 @@ impl Add {
         getrandom::fill(&mut random)
             .map_err(|error| miette!("{error}"))
             .wrap_err("the system gives no random numbers")?;
-        let key = format!("{PREFIX}{}", hex(&random));
+        let key = format!("{PREFIX}{}", HEXLOWER.encode(&random));
         let (sha256, now): ([u8; 32], _) = (Sha256::digest(&key).into(), SystemClock.now());
         let identity = Identity { key: Key::hashed(&key), tenant: self.tenant, plan: self.plan };
         let entry = KeyEntry { sha256, identity, name: self.name, created: Some(rfc3339(now)) };
-        let told = json!({"key": key, "hash": &hex(&sha256)[..SHOWN], "tenant": entry.identity.tenant, "plan": entry.identity.plan});
+        let told = json!({"key": key, "hash": &HEXLOWER.encode(&sha256)[..SHOWN], "tenant": entry.identity.tenant, "plan": entry.identity.plan});
         self.keeping.open().await?.add(entry, now).await?;
         output.tell(&told, |style| {
             let once = style.dim("This is shown once, and kept nowhere: what is kept is its hash.");
@@ -172,7 +173,7 @@ impl List {
             .iter()
             .map(|entry| {
                 json!({
-                    "hash": &hex(&entry.sha256)[..SHOWN], "tenant": entry.identity.tenant,
+                    "hash": &HEXLOWER.encode(&entry.sha256)[..SHOWN], "tenant": entry.identity.tenant,
                     "plan": entry.identity.plan, "name": entry.name, "created": entry.created,
                 })
             })
@@ -182,7 +183,7 @@ impl List {
                 .iter()
                 .map(|entry| {
                     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-                    let hash = hex(&entry.sha256)[..SHOWN].to_owned();
+                    let hash = HEXLOWER.encode(&entry.sha256)[..SHOWN].to_owned();
                     let Identity { tenant, plan, .. } = &entry.identity;
                     [hash, tenant.clone(), text(plan), text(&entry.name), text(&entry.created)]
                 })
@@ -201,7 +202,7 @@ impl Revoke {
         }
         let mut kept = self.keeping.open().await?;
         let entries = kept.entries().await?;
-        let mut found = entries.iter().filter(|entry| hex(&entry.sha256).starts_with(&wanted));
+        let mut found = entries.iter().filter(|entry| HEXLOWER.encode(&entry.sha256).starts_with(&wanted));
         let entry = match (found.next(), found.next()) {
             (Some(entry), None) => entry,
             (None, _) => bail!("no key has a hash that begins with {wanted:?}; admit keys list shows them"),
@@ -209,7 +210,7 @@ impl Revoke {
                 bail!("several keys have a hash that begins with {wanted:?}; write more of it")
             }
         };
-        let (hash, tenant) = (&hex(&entry.sha256)[..SHOWN], &entry.identity.tenant);
+        let (hash, tenant) = (&HEXLOWER.encode(&entry.sha256)[..SHOWN], &entry.identity.tenant);
         let name = entry.name.as_deref().map(|name| format!(" ({name})")).unwrap_or_default();
         confirm(&format!("Revoke the key {hash}{name} of {tenant}?"), self.yes)?;
         kept.remove(entry.sha256).await?;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use miette::{IntoDiagnostic, Report, WrapErr, miette};
 use tempfile::NamedTempFile;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
@@ -20,10 +21,6 @@ pub(super) struct KeysFile {
     keys: Keys,
     /// The directory, as the file itself is replaced.
     _lock: File,
-}
-
-pub(super) fn hex(sha256: &[u8; 32]) -> String {
-    sha256.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl KeysFile {
@@ -47,7 +44,7 @@ impl KeysFile {
 
     pub(super) fn add(&mut self, entry: &KeyEntry) -> miette::Result<()> {
         let mut table = Table::new();
-        table["sha256"] = value(hex(&entry.sha256));
+        table["sha256"] = value(HEXLOWER.encode(&entry.sha256));
         table["tenant"] = value(&entry.identity.tenant);
         let optional = [("plan", &entry.identity.plan), ("name", &entry.name), ("created", &entry.created)];
         for (member, text) in optional {
@@ -66,7 +63,7 @@ impl KeysFile {
     }
 
     pub(super) fn remove(&mut self, sha256: &[u8; 32]) -> miette::Result<()> {
-        let (digest, odd) = (hex(sha256), self.odd());
+        let (digest, odd) = (HEXLOWER.encode(sha256), self.odd());
         let is_it = |found: Option<&str>| found.is_some_and(|found| found.eq_ignore_ascii_case(&digest));
         match self.document.get_mut("keys") {
             Some(Item::ArrayOfTables(tables)) => {

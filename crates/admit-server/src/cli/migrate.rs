@@ -11,7 +11,7 @@ use super::Output;
 use super::place::{Place, block_on};
 use crate::policy::StoreUrl;
 
-/// Make or change the store's tables as this version and the policy need them, and tell what was done.
+/// Make or change the store's tables as this version and the policy need them.
 ///
 /// Does nothing where all is as it should be, so that it may run before every start. `admit serve` does the same; this is for
 /// a start whose role may not change tables.

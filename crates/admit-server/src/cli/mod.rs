@@ -27,7 +27,12 @@ use style::Style;
 ///
 /// Without a command it serves the starter policy, as `admit serve` does.
 #[derive(Debug, Parser)]
-#[command(name = "admit", version, propagate_version = true)]
+#[command(name = "admit", version, max_term_width = 100)]
+#[command(after_help = "Start with:\n  admit                                  a decision service to try\n  \
+                        admit serve --print-default            a policy file to write your own from\n  \
+                        admit check admit.toml                 what is wrong with it\n  \
+                        admit serve admit.toml                 serve by it\n  \
+                        admit serve --upstream http://localhost:3000 --limit 100/hour --by ip")]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -38,7 +43,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(Box<serve::Serve>),
+    Serve(Box<serve::Serve>), // Boxed, for it is far larger than the others.
     Check(check::Check),
     Status(status::Status),
     #[command(subcommand)]

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 
+use admit::Causes;
 use admit_store::AnyStore;
 use clap::Args;
 use miette::{IntoDiagnostic, WrapErr, miette};
@@ -49,7 +50,7 @@ impl Place {
                 help = "send POST /buckets/reset to the admin listener of that program, or name a store with --store",
                 "{error}"
             ),
-            error => miette!(help = "name the policy with --policy FILE, or the store with --store URL", "{error}")
+            error => miette!(help = "name the policy with --policy FILE, or the store with --store URL", "{}", Causes(&error))
                 .wrap_err(format!("the store {url} cannot be opened")),
         })
     }

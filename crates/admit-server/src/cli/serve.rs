@@ -1,5 +1,6 @@
 //! `admit serve`.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use admit_listen::{Limits, serve_tls};
 use admit_store::AnyStore;
 use admit_store::maintenance::Maintenance;
 use clap::Args;
-use miette::{Context, IntoDiagnostic};
+use miette::{Context, IntoDiagnostic, miette};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -20,11 +21,11 @@ use crate::admin;
 use crate::authorize::AUTHORIZE;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
-use crate::policy::{KeyPart, STARTER, Server, StoreUrl, Upstream};
+use crate::policy::{KeyPart, STARTER, Server, SourceError, StoreUrl, Upstream};
 use crate::reload::Running;
 use crate::source::{Origin, Overrides, Read, Source};
 
-/// Serve: a gateway in front of a service, or a decision service for other proxies, held to a policy.
+/// Serve as a gateway, or as a decision service for other proxies.
 ///
 /// Either a policy file, or a policy made of flags; with neither, the starter policy. The policy's files are read anew when
 /// they change and at SIGHUP. SIGINT and SIGTERM let the requests that run end.
@@ -41,8 +42,8 @@ pub(super) struct Serve {
     /// A budget for every request: 100/hour, or "100/hour burst 20". May be given several times; all hold.
     #[arg(long = "limit", value_name = "RATE", conflicts_with = "file")]
     limits: Vec<Budget>,
-    /// Whose budget it is: ip, header:NAME, query:NAME or const:TEXT.
-    #[arg(long, value_name = "SOURCE", requires = "limits", conflicts_with = "file")]
+    /// Whose budget it is: ip, header:NAME, query:NAME or const:TEXT. Without it, ip.
+    #[arg(long, value_name = "SOURCE", value_parser = by, requires = "limits", conflicts_with = "file")]
     by: Option<KeyPart>,
     /// Where the gateway or the decision service listens, in place of what the policy says.
     #[arg(long, value_name = "ADDRESS")]
@@ -86,9 +87,23 @@ impl Serve {
     }
 }
 
-async fn listen(address: SocketAddr) -> miette::Result<TcpListener> {
-    let listener = TcpListener::bind(address).await.into_diagnostic();
-    listener.wrap_err_with(|| format!("{address} cannot be listened on"))
+/// What a request has where there is no policy file: neither known API keys nor routes with names.
+fn by(text: &str) -> Result<KeyPart, String> {
+    match text.parse().map_err(|error: SourceError| error.to_string())? {
+        part @ (KeyPart::Ip | KeyPart::Header(_) | KeyPart::Query(_) | KeyPart::Constant(_)) => Ok(part),
+        part => {
+            Err(format!("{part} takes a policy file; here it is ip, header:NAME, query:NAME or const:TEXT"))
+        }
+    }
+}
+
+async fn listen(address: SocketAddr, flag: &str) -> miette::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        miette!(
+            help = format!("name another with {flag} ADDRESS"),
+            "{address} cannot be listened on: {error}"
+        )
+    })
 }
 
 /// Decisions are there for everybody who reaches them, unless the policy names tokens.
@@ -103,11 +118,12 @@ fn warn_if_open(server: &Server, address: SocketAddr) {
 async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let Ok((policy, _)) = &read.policy else { return read.policy.map(drop) };
     let (server, rules) = (policy.server.clone(), policy.rules().into_diagnostic()?);
+    // Before the store, so that a second start on the same machine changes nothing there.
+    let listener = listen(server.listen, "--listen").await?;
+    let admin_listener = listen(server.admin, "--admin").await?;
     let store = AnyStore::open(server.store.reveal(), rules).await.into_diagnostic();
     let store = store.wrap_err_with(|| format!("the store {} cannot be opened", server.store))?;
     let (running, reloader) = Running::start(source.clone(), read, store.clone(), Metrics::default()).await?;
-    let listener = listen(server.listen).await?;
-    let admin_listener = listen(server.admin).await?;
     let address = listener.local_addr().into_diagnostic()?;
 
     let shutdown = CancellationToken::new();
@@ -126,7 +142,10 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
         Some(gateway) => format!("a gateway to {gateway}"),
         None => format!("decisions at http://{address}{AUTHORIZE}"),
     };
-    tracing::info!(%address, admin = %admin_address, serves, store = %server.store, "listening");
+    // A person who reads both is told once.
+    if !(std::io::stdout().is_terminal() && std::io::stderr().is_terminal()) {
+        tracing::info!(%address, admin = %admin_address, serves, store = %server.store, "listening");
+    }
     warn_if_open(&server, address);
     print(&banner(
         &source,

@@ -35,7 +35,7 @@ impl Style {
         if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Columns as wide as their widest cell, under their names. The cells hold no colours.
+    /// Columns as wide as their widest cell, under their names, or that there is nothing. The cells hold no colours.
     pub(super) fn table<const N: usize>(self, names: [&str; N], rows: &[[String; N]]) -> String {
         let width = |i: usize| {
             let cells = rows.iter().map(|row| row[i].chars().count());
@@ -47,6 +47,9 @@ impl Style {
                 cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
             padded.join("  ").trim_end().to_owned()
         };
+        if rows.is_empty() {
+            return self.dim("There are none.") + "\n";
+        }
         let mut text = self.bold(&line(names)) + "\n";
         for row in rows {
             text += &line(row.each_ref().map(String::as_str));

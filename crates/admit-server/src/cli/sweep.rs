@@ -1,5 +1,7 @@
 //! `admit sweep`.
 
+use std::path::PathBuf;
+
 use admit::{BudgetStore, IdempotencyStore, Now};
 use clap::Args;
 use miette::IntoDiagnostic;
@@ -7,24 +9,31 @@ use serde_json::json;
 
 use super::Output;
 use super::place::{Place, block_on};
+use crate::policy::StoreUrl;
 
-/// Delete what is over: buckets that are full again, and idempotency records past their time.
+/// Delete buckets that are full again, and idempotency records past their time.
 ///
-/// A program that serves does this every hour. It can run at any time: what it deletes, the next request would mint.
+/// A program that serves does this every hour. It can run at any time: what it deletes by the retention of the policy that
+/// the program serves by, the next request would mint. By a shorter one it would delete what is still owed.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  admit sweep --policy admit.toml\n  admit sweep --store sqlite:admit.db --json"
+    after_help = "Examples:\n  admit sweep --policy admit.toml\n  admit sweep --policy admit.toml --store postgres://db/app --json"
 )]
 pub(super) struct Sweep {
-    #[command(flatten)]
-    place: Place,
+    /// The policy file that the program serves by.
+    #[arg(long, value_name = "FILE")]
+    policy: PathBuf,
+    /// The store, in place of what the policy says.
+    #[arg(long, value_name = "URL", env = "ADMIT_STORE", hide_env_values = true)]
+    store: Option<StoreUrl>,
 }
 
 impl Sweep {
     pub(super) fn run(self, output: Output) -> miette::Result<()> {
-        let policy = self.place.policy()?;
+        let place = Place::new(Some(self.policy), self.store);
+        let policy = place.policy()?;
         let (buckets, records) = block_on(async {
-            let store = self.place.existing(&policy).await?;
+            let store = place.existing(&policy).await?;
             let buckets = store.delete_idle(Now::Store).await.into_diagnostic()?;
             Ok((buckets, store.delete_expired(Now::Store).await.into_diagnostic()?))
         })?;

@@ -53,17 +53,24 @@ impl Named<'_> {
             (None, CostSource::Constant(cost)) => *cost,
             (None, _) => return Err(NamedError::Cost),
         };
-        Ok(quota(rule, self.bucket(rule)?, cost, self.tenant, self.plan))
+        Ok(quota(rule, rule.bucket(self.key)?, cost, self.tenant, self.plan))
     }
+}
 
-    fn bucket(&self, rule: &BudgetRule) -> Result<Key, NamedError> {
-        let parts = &rule.by.parts;
+impl BudgetRule {
+    /// The bucket of `key`: a text for each part of what the budget is kept by, constants left out. The same that a
+    /// request with these parts has in any front.
+    ///
+    /// # Errors
+    /// [`NamedError`] if the parts do not fit the budget.
+    pub fn bucket(&self, key: &[String]) -> Result<Key, NamedError> {
+        let parts = &self.by.parts;
         let wanted = parts.iter().filter(|part| !matches!(part, KeyPart::Constant(_))).count();
-        if self.key.len() != wanted {
-            return Err(NamedError::Parts { by: rule.by.to_string(), wanted, found: self.key.len() });
+        if key.len() != wanted {
+            return Err(NamedError::Parts { by: self.by.to_string(), wanted, found: key.len() });
         }
         let address = |text: &str| text.parse::<IpAddr>().map_err(|_| NamedError::Address(text.to_owned()));
-        if let ([part], [text]) = (parts.as_slice(), self.key) {
+        if let ([part], [text]) = (parts.as_slice(), key) {
             return Ok(match part {
                 KeyPart::ApiKey => Key::hashed(text),
                 KeyPart::Ip => client_ip::key(address(text)?),
@@ -73,7 +80,7 @@ impl Named<'_> {
         if let [KeyPart::Constant(text)] = parts.as_slice() {
             return Ok(Key::of(text));
         }
-        let mut given = self.key.iter();
+        let mut given = key.iter();
         let mut texts = Vec::with_capacity(parts.len());
         for part in parts {
             let text = match part {
@@ -87,6 +94,17 @@ impl Named<'_> {
             });
         }
         Ok(joined(texts.iter().map(String::as_str)))
+    }
+
+    /// The bucket that an operator names: by the parts of its key, or by the UUID that a list of buckets shows.
+    ///
+    /// # Errors
+    /// [`NamedError`] if the parts do not fit the budget.
+    pub fn bucket_or_uuid(&self, key: &[String]) -> Result<Key, NamedError> {
+        match key {
+            [text] if Key::of(text) != Key::hashed(text) => Ok(Key::of(text)),
+            parts => self.bucket(parts),
+        }
     }
 }
 
@@ -129,7 +147,10 @@ mod tests {
             ("[\"header:x-user\", \"const:a\", \"ip\", \"api_key\"]", &["ann", "2001:db8::7", "k"]),
         ] {
             let rule = rule(&format!("by = {by}"));
-            assert_eq!(named(&rule, key), Ok(rule.quota(&facts).unwrap()), "{by}");
+            let quota = rule.quota(&facts).unwrap();
+            let bucket = quota.charge.key;
+            assert_eq!(named(&rule, key), Ok(quota), "{by}");
+            assert_eq!(rule.bucket_or_uuid(&[bucket.to_string()]), Ok(bucket), "{by}");
         }
     }
 

@@ -9,7 +9,7 @@ mod failure;
 mod forwarded;
 mod hop_by_hop;
 mod request_head;
-mod roots;
+pub(crate) mod roots;
 mod rotation;
 mod target;
 mod unambiguous;

@@ -13,11 +13,11 @@ use crate::policy::Upstreams;
 #[non_exhaustive]
 pub enum GatewayError {
     /// The file of roots is wrong.
-    #[error(transparent)]
+    #[error("upstream_ca cannot be used")]
     Roots(#[from] TlsError),
     /// The system knows no roots, and the policy names none.
     #[error(
-        "an upstream is https://, and this system has no root certificates: install them, or set upstream_ca"
+        "https:// takes root certificates, and this system has none: install them, or name a file (upstream_ca, --ca)"
     )]
     NoRoots,
     /// The provider of cryptography cannot speak TLS.
@@ -26,7 +26,7 @@ pub enum GatewayError {
 }
 
 /// The roots of the system and those of the file, if any upstream is encrypted.
-pub(super) fn client_config(upstreams: &Upstreams) -> Result<ClientConfig, GatewayError> {
+pub(crate) fn client_config(upstreams: &Upstreams) -> Result<ClientConfig, GatewayError> {
     let is_encrypted = upstreams.urls.iter().any(|url| url.0.scheme_str() == Some("https"));
     let mut roots = match &upstreams.ca {
         Some(file) => admit_listen::roots(file)?,

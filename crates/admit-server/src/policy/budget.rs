@@ -131,12 +131,16 @@ fn fits(value: Value<'_>, retention: Retention) -> Result<Budget, Wrong> {
     if fill > kept {
         let message =
             format!("an empty bucket takes {fill:?} to fill, and idle buckets are kept for {kept:?}");
-        let hours = fill.as_secs().div_ceil(3_600);
-        return Err(Wrong::new(
-            value,
-            message,
-            format!("set retention = \"{hours}h\" at the top of the file"),
-        ));
+        let help = match fill > Retention::LONGEST.duration() {
+            true => {
+                "raise the rate or lower the burst: no bucket is kept for longer than 400 days".to_owned()
+            }
+            false => format!(
+                "set retention = \"{}h\" at the top of the file",
+                fill.as_micros().div_ceil(3_600_000_000)
+            ),
+        };
+        return Err(Wrong::new(value, message, help));
     }
     Ok(budget)
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::BudgetRule;
+use super::budgets::Budgets;
 use super::problems::Problems;
-use super::route::{budget, check_entries};
-use super::section::{Section, Value, Wrong, list, text};
+use super::route::check_entries;
+use super::section::{Section, Value, Wrong, text};
 
 /// Which descriptors are held to which budgets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum EntryValue {
 impl Descriptor {
     pub(super) fn read<'a>(
         value: Value<'a>,
-        budgets: &[BudgetRule],
+        budgets: &Budgets<'_>,
         problems: &'a Problems,
     ) -> Result<Self, Wrong> {
         let mut section = Section::of("a descriptor", value, problems)?;
@@ -45,12 +45,11 @@ impl Descriptor {
             problems.add(value.span(), "a descriptor has no entries", example);
         }
         let example = "[\"requests\"]";
-        let named = section
-            .required("budgets", example, |value| Ok(list(value, problems, |value| budget(value, budgets))));
+        let named = section.required("budgets", example, |value| Ok(budgets.named(value, problems)));
         section.finish();
         let named = named.unwrap_or_default();
         for (index, span) in &named {
-            check_entries(&budgets[*index], span.clone(), problems);
+            check_entries(&budgets.rules[*index], span.clone(), problems);
         }
         let budgets = named.into_iter().map(|(index, _)| index).collect();
         Ok(Self { domain, entries: entries.into_iter().collect(), budgets })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use admit::idempotency::{OnLapse, Terms};
-use admit_tower::{FingerprintOf, IfMissing, JsonPointer, KeyFrom};
+use admit_tower::{FingerprintOf, Idempotent, IfMissing, JsonPointer, KeyFrom};
 use jiff::SignedDuration;
 
 use super::budget::key_source;
@@ -24,6 +24,8 @@ pub struct IdempotencyRule {
     pub fingerprint: FingerprintOf,
     /// For how long.
     pub terms: Terms,
+    /// How long a request waits for another with its key, before it is told that the key is in flight.
+    pub wait: Duration,
 }
 
 impl IdempotencyRule {
@@ -44,13 +46,14 @@ impl IdempotencyRule {
             lease: section.member("lease", duration).unwrap_or(default.lease),
             on_lapse: section.member("on_lapse", one_of(&lapse)).unwrap_or(default.on_lapse),
         };
+        let wait = section.member("wait", duration).unwrap_or(Idempotent::DEFAULT_WAIT);
         section.finish();
         let fingerprint = match key {
             KeyFrom::Header => FingerprintOf::RawBody,
             KeyFrom::Body { .. } => FingerprintOf::CanonicalJson,
         };
         let by = by.unwrap_or(KeySource { parts: Vec::new() }); // Its problem is noted.
-        Ok(Self { by, key, if_missing: if_missing.unwrap_or(IfMissing::Reject), fingerprint, terms })
+        Ok(Self { by, key, if_missing: if_missing.unwrap_or(IfMissing::Reject), fingerprint, terms, wait })
     }
 }
 

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn hex(key: &str) -> String {
-        Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
+        data_encoding::HEXLOWER.encode(&Sha256::digest(key))
     }
 
     #[test]

@@ -25,6 +25,7 @@
 //! ```
 
 mod budget;
+mod budgets;
 mod decisions;
 mod descriptor;
 mod digest;
@@ -55,6 +56,7 @@ pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
 pub use tokens::Tokens;
 pub use upstream::{Upstream, UpstreamError, UpstreamLimits, Upstreams};
 
+use budgets::Budgets;
 use problems::Problems;
 use section::{Section, document, list};
 
@@ -130,24 +132,25 @@ impl Policy {
 
     fn read<'a>(mut section: Section<'a>, problems: &'a Problems) -> Option<Self> {
         let server = Server::read(&mut section, problems);
-        let mut budgets = section
-            .each("budgets", |name, span, value| BudgetRule::read(name, span, value, &server, problems));
-        budgets.sort_by(|one, other| one.scope.cmp(&other.scope));
+        let budgets = Budgets::read(&mut section, &server, problems);
         let routes = section.member("routes", |value| {
             Ok(list(value, problems, |value| Route::read(value, &budgets, &server, problems)))
         });
         let descriptors = section.member("descriptors", |value| {
             Ok(list(value, problems, |value| Descriptor::read(value, &budgets, problems)))
         });
-        server.decisions.check(&budgets, &section, problems);
+        server.decisions.check(&budgets.rules, &section, problems);
         section.finish();
         let routes = Routes::new(routes.into_iter().flatten().flatten(), problems);
-        Some(Self { server, budgets, routes, descriptors: descriptors.unwrap_or_default() })
+        Some(Self { server, budgets: budgets.rules, routes, descriptors: descriptors.unwrap_or_default() })
     }
 
     /// What to write in place of the name of a budget that there is not.
     pub fn budget_like(&self, name: &str) -> String {
-        section::suggestion(name, self.budgets.iter().map(|budget| budget.scope.as_str()))
+        match self.budgets.is_empty() {
+            true => format!("the policy has none: add [budgets.{name}]"),
+            false => section::suggestion(name, self.budgets.iter().map(|budget| budget.scope.as_str())),
+        }
     }
 
     /// What its store is built with.

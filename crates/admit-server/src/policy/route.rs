@@ -5,9 +5,10 @@ use std::str::FromStr;
 
 use http::Method;
 
+use super::budgets::Budgets;
 use super::idempotency::IdempotencyRule;
 use super::problems::{Problems, Span};
-use super::section::{Section, Value, Wrong, list, parsed, suggestion, text};
+use super::section::{Section, Value, Wrong, parsed};
 use super::sources::{Carrier, CostSource, KeyPart, KeySource};
 use super::{BudgetRule, Server};
 
@@ -101,7 +102,7 @@ impl fmt::Display for Pattern {
 impl Route {
     pub(super) fn read<'a>(
         value: Value<'a>,
-        budgets: &[BudgetRule],
+        budgets: &Budgets<'_>,
         server: &Server,
         problems: &'a Problems,
     ) -> Result<Option<(Self, Span)>, Wrong> {
@@ -113,14 +114,13 @@ impl Route {
                 "methods and a path, as in \"POST /v1/jobs\", \"GET,HEAD /v1/jobs/{id}\" or \"* /{*path}\"",
             )(value)
         });
-        let named =
-            section.member("budgets", |value| Ok(list(value, problems, |value| budget(value, budgets))));
+        let named = section.member("budgets", |value| Ok(budgets.named(value, problems)));
         let idempotency = section.member("idempotency", |value| IdempotencyRule::read(value, problems));
         section.finish();
         let Some(pattern) = pattern else { return Ok(None) };
         let named = named.unwrap_or_default();
         for (index, span) in &named {
-            let budget = &budgets[*index];
+            let budget = &budgets.rules[*index];
             check_source(
                 &budget.by,
                 &format!("budget {:?}", budget.scope.as_str()),
@@ -135,18 +135,6 @@ impl Route {
         }
         let budgets = named.into_iter().map(|(index, _)| index).collect();
         Ok(Some((Self { pattern, budgets, idempotency }, span)))
-    }
-}
-
-/// The position of the budget that is named.
-pub(super) fn budget(value: Value<'_>, budgets: &[BudgetRule]) -> Result<(usize, Span), Wrong> {
-    let name = text(value)?;
-    match budgets.iter().position(|budget| budget.scope.as_str() == name) {
-        Some(index) => Ok((index, value.span())),
-        None => {
-            let known = budgets.iter().map(|budget| budget.scope.as_str());
-            Err(Wrong::new(value, format!("there is no budget {name:?}"), suggestion(name, known)))
-        }
     }
 }
 

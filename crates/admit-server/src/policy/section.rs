@@ -101,6 +101,17 @@ impl<'a> Section<'a> {
         read(self.table.get(name)?).map_err(|wrong| wrong.note(self.problems)).ok()
     }
 
+    /// The same, with `stand_in` for one that is wrong, so that no more is told of what depends on it.
+    pub(super) fn member_or<T>(
+        &mut self,
+        name: &'static str,
+        stand_in: T,
+        read: impl FnOnce(Value<'a>) -> Result<T, Wrong>,
+    ) -> Option<T> {
+        let read = self.member(name, read);
+        read.or_else(|| self.table.contains_key(name).then_some(stand_in))
+    }
+
     /// A member that has to be there. `example` is a value in TOML.
     pub(super) fn required<T>(
         &mut self,

@@ -125,10 +125,10 @@ impl Server {
         let field = section.member("forwarded_by", one_of(&fields)).unwrap_or(ForwardedField::XForwardedFor);
         let dialects = [("draft-11", Dialect::Draft11), ("legacy", Dialect::Legacy), ("none", Dialect::None)];
         let dialect = section.member("headers", one_of(&dialects));
-        let retention = section.member("retention", |value| {
+        let retention = section.member_or("retention", Retention::LONGEST, |value| {
             Retention::new(duration(value)?).map_err(|error| Wrong::new(value, error.to_string(), ""))
         });
-        let keys = section.member("keys", |value| match text(value)? {
+        let keys = section.member_or("keys", KeysFrom::File(PathBuf::new()), |value| match text(value)? {
             "" => Err(Wrong::new(value, "this names no file", "write the name of a file, or \"store\"")),
             "store" => Ok(KeysFrom::Store),
             file => Ok(KeysFrom::File(file.into())),

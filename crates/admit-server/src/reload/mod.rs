@@ -22,7 +22,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -120,13 +120,16 @@ pub struct Reloader {
     tried: Content,
     /// Whether it was the store that could not take them.
     try_again: bool,
+    store_interval: Duration,
+    hangups: Signal,
 }
 
 impl Running {
     /// Puts the first policy in force, on a store that was opened with its rules.
     ///
     /// # Errors
-    /// A report, if what was read is no policy, its keys cannot be read, or its upstream cannot be spoken to.
+    /// A report, if what was read is no policy, its keys cannot be read, its upstream cannot be spoken to, or signals cannot
+    /// be received.
     pub async fn start(
         source: Source,
         read: Read,
@@ -139,6 +142,7 @@ impl Running {
         let in_force = InForce::build(policy, keys, read.content, store, &metrics, None)?;
         let (asks, asked) = mpsc::channel(WAITING);
         metrics.reload.in_force(in_force.since);
+        let hangups = signal(SignalKind::hangup()).into_diagnostic()?; // Before anybody knows that it runs.
         let clock = MonotonicClock::start();
         let running = Self(Arc::new(Shared {
             started: clock.now(),
@@ -150,8 +154,14 @@ impl Running {
             certificates,
             asks,
         }));
-        let reloader =
-            Reloader { running: running.clone(), asks: asked, tried: read.content, try_again: false };
+        let reloader = Reloader {
+            running: running.clone(),
+            asks: asked,
+            tried: read.content,
+            try_again: false,
+            store_interval: STORE_INTERVAL,
+            hangups,
+        };
         Ok((running, reloader))
     }
 
@@ -265,25 +275,28 @@ enum Cause {
 }
 
 impl Reloader {
+    /// Sets how often the store is asked. Default [`STORE_INTERVAL`].
+    #[must_use]
+    pub fn store_interval(mut self, interval: Duration) -> Self {
+        self.store_interval = interval;
+        self
+    }
+
     /// Reloads when a file changed, at SIGHUP, and when it is asked for, until `shutdown` is cancelled.
-    ///
-    /// # Errors
-    /// A report, if signals cannot be received.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Report> {
-        let mut hangups = signal(SignalKind::hangup()).into_diagnostic()?;
+    pub async fn run(mut self, shutdown: CancellationToken) {
         let mut watch = Watch::start();
         if let Some(file) = self.running.source().file() {
             watch.follow(&[file.to_owned()]);
             watch.touch(); // It may have changed since it was read.
         }
         // One clock for both, which no event sets back.
-        let mut ticks = tokio::time::interval(STORE_INTERVAL);
+        let mut ticks = tokio::time::interval(self.store_interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let (cause, reply) = tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
+                () = shutdown.cancelled() => return,
                 Some(reply) = self.asks.recv() => (Cause::Asked, Some(reply)),
-                Some(()) = hangups.recv() => (Cause::Asked, None),
+                Some(()) = self.hangups.recv() => (Cause::Asked, None),
                 () = watch.changed() => (Cause::Files, None),
                 _ = ticks.tick() => match self.try_again {
                     true => (Cause::Again, None),
@@ -335,6 +348,9 @@ impl Reloader {
             self.running.0.not_in_force.store(Arc::new(None));
             self.running.0.metrics.reload.unchanged();
             tracing::info!(policy = self.running.source().name(), "the policy on the disk is in force");
+            if cause == Cause::Asked {
+                self.refresh_keys().await;
+            }
             return Ok(Reloaded::Unchanged);
         }
         match self.next(read, &before).await {

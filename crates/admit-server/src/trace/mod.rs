@@ -32,7 +32,7 @@ pub struct Tracing {
 pub fn start() -> Tracing {
     let logged = filter_fn(|metadata| metadata.target() != TARGET).and(LevelFilter::INFO);
     let log = match std::io::stderr().is_terminal() {
-        true => fmt::layer().with_writer(std::io::stderr).with_filter(logged).boxed(),
+        true => fmt::layer().with_target(false).with_writer(std::io::stderr).with_filter(logged).boxed(),
         false => fmt::layer().json().with_writer(std::io::stderr).with_filter(logged).boxed(),
     };
     let registry = tracing_subscriber::registry().with(log);

@@ -240,9 +240,9 @@ async fn middleware(url: &str, service: Router) -> Router {
     let store = AnyStore::open(url, Rules::new(scopes).unwrap()).await.unwrap();
     let once = IdempotencyLayer::new(store.clone(), |request: &Parts| {
         let tenant = request.headers.get("x-user")?.to_str().ok()?;
-        (request.uri.path() == "/orders").then(|| Idempotent::by_header(tenant))
+        (request.uri.path() == "/orders")
+            .then(|| Idempotent::by_header(tenant).wait(Duration::from_millis(20)))
     });
-    let once = once.wait(Duration::from_millis(20)); // What waits is tried elsewhere.
     service.layer(once.budgets(BudgetLayer::new(Limiter::new(store), quotas)))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use admit::{Cost, Key, Scope};
 use admit_server::policy::{Keys, Policy};
 use admit_tower::Quota;
+use data_encoding::HEXLOWER;
 use http::request::Parts;
 use sha2::{Digest, Sha256};
 
@@ -37,7 +38,7 @@ pub(crate) const HTTP: &str = r#"
     budgets = "known"
     [[routes]]
     match = "POST /orders"
-    idempotency = { by = "header:x-user", key = "header" }
+    idempotency = { by = "header:x-user", key = "header", wait = "20ms" }
 "#;
 
 /// For Envoy, whose descriptors have entries and no headers.
@@ -78,7 +79,7 @@ pub(crate) fn keys() -> Arc<Keys> {
 }
 
 pub(crate) fn hex(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&Sha256::digest(text))
 }
 
 /// The same budgets, as a service with the middleware in it names them.

@@ -78,7 +78,7 @@ pub(crate) struct Place {
     pub(crate) running: Running,
     pub(crate) server: Server,
     store: String,
-    _reloads: AbortOnDropHandle<miette::Result<()>>,
+    _reloads: AbortOnDropHandle<()>,
 }
 
 impl Place {
@@ -109,12 +109,13 @@ impl Place {
             admit_listen::serve(listener, running.router(), Limits::default(), CancellationToken::new());
         let serving = Arc::new(AbortOnDropHandle::new(tokio::spawn(serving)));
         let client = Client::builder(TokioExecutor::new()).build_http();
+        let reloads = reloader.store_interval(Duration::from_millis(200)); // What waits for the store need not wait long.
         Self {
             directory,
             running,
             server: Server { address, client, _serving: serving },
             store: "memory:".to_owned(),
-            _reloads: AbortOnDropHandle::new(tokio::spawn(reloader.run(CancellationToken::new()))),
+            _reloads: AbortOnDropHandle::new(tokio::spawn(reloads.run(CancellationToken::new()))),
         }
     }
 
