@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Timeout, timeout};
 
 use super::failure::Failure;
+use super::reserved::drop_from_trailers;
 
 pub(super) type Timer = Pin<Box<Timeout<Pending<()>>>>;
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -69,6 +70,13 @@ impl Idle {
     }
 }
 
+fn passed_on(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+    if let Some(trailers) = frame.trailers_mut() {
+        drop_from_trailers(trailers);
+    }
+    frame
+}
+
 /// The body of a request. Clones share it, so that it can be sent elsewhere as long as nothing of it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Upload(Arc<Mutex<Sent>>);
@@ -105,7 +113,7 @@ impl Sent {
             Poll::Ready(frame) => {
                 self.stands(Phase::Upstream);
                 self.idle.passed();
-                return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+                return Poll::Ready(frame.map(|frame| frame.map(passed_on).map_err(Into::into)));
             }
             Poll::Pending => {
                 self.stands(Phase::Client);
@@ -173,7 +181,7 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> HttpBody for Download<F> 
             Poll::Ready(Some(Err(error))) => (Failure::BrokeOff, Some(error)),
             Poll::Ready(frame) => {
                 this.idle.passed();
-                return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+                return Poll::Ready(frame.map(|frame| frame.map(passed_on).map_err(Into::into)));
             }
             Poll::Pending if this.total.as_mut().poll(cx).is_ready() => (Failure::TotalTime, None),
             Poll::Pending => {

@@ -7,9 +7,9 @@ use admit_tower::client_ip::TrustedProxies;
 use http::header::{FORWARDED, HOST, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Adds the peer to `X-Forwarded-For` and `Forwarded` (RFC 7239). What a peer that is no trusted proxy has sent there is
 /// dropped first: it may be made up. `X-Forwarded-Host` and `-Proto` are those of the first trusted proxy.

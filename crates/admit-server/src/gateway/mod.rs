@@ -9,6 +9,7 @@ mod failure;
 mod forwarded;
 mod hop_by_hop;
 mod request_head;
+mod reserved;
 mod roots;
 mod rotation;
 mod target;
@@ -144,10 +145,10 @@ impl Gateway {
         id: CorrelationId,
     ) -> Response<Body> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return match upgrade {
+            return match upgrade.filter(|upgrade| upgrade.is_to(response.headers())) {
                 Some(upgrade) => upgrade.join(response.map(Body::new), self.shared.upstreams.limits.idle),
                 None => {
-                    self.shared.failed(&id, &target.to_string(), Failure::BrokeOff, None); // It was not asked to.
+                    self.shared.failed(&id, &target.to_string(), Failure::BrokeOff, None); // To what nobody asked for.
                     Failure::BrokeOff.response()
                 }
             };
