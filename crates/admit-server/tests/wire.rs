@@ -257,3 +257,27 @@ async fn who_the_client_is_and_where_a_body_ends_cannot_be_said_in_another_place
         assert!(answer.ends_with("[\"x-ok\"]"), "{scheme}: {answer}");
     }
 }
+
+/// An upstream that answered a request before it had read it whole, and read on, kept the exchange open: no limit but the
+/// one on silence held, so that a client with a byte now and then had a connection for ever, and one at the upstream.
+#[tokio::test]
+async fn the_end_of_the_response_is_the_end_of_the_exchange() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let answers_early = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 1024]).await.unwrap();
+        stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nlarge").await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        tell.send(()).unwrap();
+    });
+    let gateway = Server::gateway(address, OPEN).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nfour").await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("large"), "{answer}");
+    told.recv().await.unwrap();
+    answers_early.await.unwrap();
+}

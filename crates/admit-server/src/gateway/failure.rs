@@ -26,6 +26,8 @@ pub(super) enum Failure {
     ClientSlow,
     #[error("the client broke off")]
     ClientGone,
+    #[error("the response ended before the request")]
+    Over,
 }
 
 impl Failure {
@@ -52,7 +54,7 @@ impl Failure {
             Self::HeadTime => Some("head_time"),
             Self::IdleTime => Some("idle_time"),
             Self::TotalTime => Some("total_time"),
-            Self::ClientSlow | Self::ClientGone => None,
+            Self::ClientSlow | Self::ClientGone | Self::Over => None,
         }
     }
 
@@ -72,7 +74,7 @@ impl Failure {
             Self::ClientSlow => {
                 (StatusCode::REQUEST_TIMEOUT, "the request's body did not arrive in time", "request_timeout")
             }
-            Self::ClientGone => {
+            Self::ClientGone | Self::Over => {
                 (StatusCode::BAD_REQUEST, "the request's body cannot be read to its end", "bad_request")
             }
         };

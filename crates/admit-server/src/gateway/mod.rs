@@ -120,7 +120,7 @@ impl Gateway {
             let (failed, cause) = match head {
                 Ok(response) => {
                     shared.rotation.take_in(member);
-                    return self.clone().answer(response, upgrade, progress, total, target, id);
+                    return self.clone().answer(response, upgrade, upload, progress, total, target, id);
                 }
                 Err(failed) => failed,
             };
@@ -139,6 +139,7 @@ impl Gateway {
         self,
         mut response: Response<Incoming>,
         upgrade: Option<upgrade::Upgrade>,
+        upload: Upload,
         progress: watch::Sender<Progress>,
         total: Timer,
         target: &Target,
@@ -159,7 +160,7 @@ impl Gateway {
             shared.failed(&id, &upstream, failure, cause.as_ref().map(|cause| cause as _));
         };
         let idle = self.shared.upstreams.limits.idle;
-        response.map(|body| Body::new(Download::new(body, progress, idle, total, failed)))
+        response.map(|body| Body::new(Download::new(body, upload, progress, idle, total, failed)))
     }
 }
 
