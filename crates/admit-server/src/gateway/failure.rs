@@ -16,6 +16,8 @@ pub(super) enum Failure {
     ConnectTime,
     #[error("the upstream broke off")]
     BrokeOff,
+    #[error("the upstream refused the request unread")]
+    Refused,
     #[error("the upstream did not begin to answer in time")]
     HeadTime,
     #[error("nothing of a body came or went for too long")]
@@ -36,11 +38,12 @@ impl Failure {
         match (error.is_connect(), is_timeout(error)) {
             (true, true) => Self::ConnectTime,
             (true, false) => Self::Connect,
+            (false, _) if causes(error).any(is_refusal) => Self::Refused,
             (false, _) => Self::BrokeOff,
         }
     }
 
-    /// Nothing of the request was sent, so that another upstream may take it.
+    /// There is no connection to the upstream.
     pub(super) fn is_before_the_request(self) -> bool {
         matches!(self, Self::Connect | Self::ConnectTime)
     }
@@ -51,6 +54,7 @@ impl Failure {
             Self::Connect => Some("connect"),
             Self::ConnectTime => Some("connect_time"),
             Self::BrokeOff => Some("broke_off"),
+            Self::Refused => Some("refused"),
             Self::HeadTime => Some("head_time"),
             Self::IdleTime => Some("idle_time"),
             Self::TotalTime => Some("total_time"),
@@ -61,7 +65,7 @@ impl Failure {
     /// What the client is told where the response has not begun.
     pub(super) fn response(self) -> Response<Body> {
         let (status, detail, error) = match self {
-            Self::Connect | Self::BrokeOff => (
+            Self::Connect | Self::BrokeOff | Self::Refused => (
                 StatusCode::BAD_GATEWAY,
                 "the service behind this gateway cannot be reached, or broke off",
                 "bad_gateway",
@@ -86,13 +90,23 @@ pub(super) fn problem(status: StatusCode, detail: &'static str, error: &'static 
     Problem::new(status).detail(detail).with("error", error).into_response()
 }
 
+/// An error and what it comes from.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| Error::source(*error))
+}
+
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+    let is_timeout = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    causes(error).any(|error| error.downcast_ref().is_some_and(is_timeout))
+}
+
+/// Whether the upstream says that it has processed nothing of the request (RFC 9113, section 8.7): by REFUSED_STREAM, or by
+/// a GOAWAY that comes to a stream beyond the last it takes.
+fn is_refusal(error: &(dyn Error + 'static)) -> bool {
+    let says = |error: &h2::Error| {
+        let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        let going = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+        error.is_remote() && (refused || going)
+    };
+    error.downcast_ref().is_some_and(says)
 }

@@ -1,7 +1,7 @@
 //! A streaming reverse proxy to one service, served by one upstream or by several.
 //!
 //! Bodies pass as they come, in both directions, also after an upgrade (WebSocket). A request is sent again, to another
-//! upstream if there is one, only where nothing of it was sent before. What goes wrong is told apart: 502 if the upstream
+//! upstream if there is one, only where nothing of it was sent before, or processed as the upstream says. What goes wrong is told apart: 502 if the upstream
 //! cannot be reached or breaks off, 504 if it takes too long, 408 if the client does.
 
 mod body;
@@ -111,7 +111,11 @@ impl Gateway {
         let upload = Upload::new(body, progress.clone(), shared.upstreams.limits.idle);
         let mut total = timer(shared.upstreams.limits.total);
         let mut failure = Failure::Connect; // Of the last upstream; there is one.
-        for member in order {
+        // Where all of them have refused the request unread, the first is asked once more.
+        for (i, member) in order.iter().chain(order.first()).enumerate() {
+            if i == order.len() && failure != Failure::Refused {
+                break;
+            }
             let target = &member.target;
             let mut request = Request::from_parts(parts.clone(), upload.clone());
             target.address(&mut request, path.clone());
@@ -126,11 +130,14 @@ impl Gateway {
             };
             shared.failed(&id, &target.to_string(), failed, cause.as_ref().map(|cause| cause as _));
             failure = failed;
-            if !failure.is_before_the_request() {
-                shared.rotation.take_in(member);
+            if failure.is_before_the_request() {
+                shared.rotation.leave_out(member);
+                continue;
+            }
+            shared.rotation.take_in(member);
+            if failure != Failure::Refused || !upload.is_whole() {
                 break;
             }
-            shared.rotation.leave_out(member);
         }
         failure.response()
     }
