@@ -46,6 +46,8 @@ pub struct Front {
 #[derive(Clone, Debug, Default)]
 struct Planned {
     quotas: Vec<Quota>,
+    /// What shadows have debited.
+    shadows: Vec<Admitted>,
     idempotent: Option<Idempotent>,
     /// The body comes still, and was charged as it was announced.
     is_announced: bool,
@@ -110,8 +112,10 @@ impl Front {
         let gateway = gateway.map_request(move |request: Request<admit_tower::Body<Body>>| {
             front.paid_by_the_byte(request.map(Body::new))
         });
-        let gateway =
-            Router::new().fallback_service(once.layer(gateway)).layer(from_fn_with_state(self.clone(), plan));
+        let gateway = Router::new()
+            .fallback_service(once.layer(gateway))
+            .layer(from_fn_with_state(self.clone(), shadowed_by_the_byte))
+            .layer(from_fn_with_state(self.clone(), plan));
         let front = match self.prefix() {
             Some(prefix) => Router::new()
                 .nest(&prefix, self.decisions())
@@ -170,9 +174,18 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         Ok((planned, shadows)) => (Planned { is_announced: !is_read, ..planned }, shadows),
         Err(malformed) => return refuse(&malformed),
     };
-    front.decider.charge_shadows(&parts, shadows).await;
-    parts.extensions.insert(planned);
+    let shadows = front.decider.charge_shadows(&parts, shadows).await;
+    parts.extensions.insert(Planned { shadows, ..planned });
     next.run(Request::from_parts(parts, body)).await
+}
+
+/// Has what shadows debited for bytes that do not come given back, whether or not the request may run.
+async fn shadowed_by_the_byte(State(front): State<Front>, mut request: Request, next: Next) -> Response {
+    let planned = request.extensions().get::<Planned>().filter(|planned| planned.is_announced);
+    for shadow in planned.map(|planned| planned.shadows.clone()).unwrap_or_default() {
+        request = request.map(|body| front.given_back(body, &shadow));
+    }
+    next.run(request).await
 }
 
 /// Unknown keys are refused before any bucket is touched.
@@ -235,15 +248,17 @@ impl Front {
         let is_announced = request.extensions().get::<Planned>().is_some_and(|planned| planned.is_announced);
         let (parts, body) = request.into_parts();
         let body = match parts.extensions.get::<Admitted>().filter(|_| is_announced) {
-            Some(admitted) => {
-                let by_byte = |budget: &&BudgetRule| budget.cost == CostSource::BodyBytes;
-                let budgets = || self.decider.policy.budgets.iter().filter(by_byte);
-                let charged = |quota: &Quota| budgets().any(|budget| budget.scope == quota.charge.scope);
-                Announced::watch(body, admitted, charged, &self.decider.limiter)
-            }
+            Some(admitted) => self.given_back(body, admitted),
             None => body,
         };
         Request::from_parts(parts, body)
+    }
+
+    fn given_back(&self, body: Body, admitted: &Admitted) -> Body {
+        let by_byte = |budget: &&BudgetRule| budget.cost == CostSource::BodyBytes;
+        let budgets = || self.decider.policy.budgets.iter().filter(by_byte);
+        let charged = |quota: &Quota| budgets().any(|budget| budget.scope == quota.charge.scope);
+        Announced::watch(body, admitted, charged, &self.decider.limiter)
     }
 
     /// What the request is charged and how it is kept from running twice, and what shadows are charged.
@@ -258,7 +273,7 @@ impl Front {
             fingerprint: rule.fingerprint,
             terms: rule.terms.clone(),
         });
-        Ok((Planned { quotas, idempotent, is_announced: false }, shadows))
+        Ok((Planned { quotas, idempotent, ..Planned::default() }, shadows))
     }
 }
 
