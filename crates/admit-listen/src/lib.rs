@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use limits::Limits;
 pub use requests::{Encrypted, Peer};
-pub use tls::{Tls, TlsError, TlsFiles, roots};
+pub use tls::{Tls, TlsError, TlsFiles, identity, roots};
 
 use connection::Shared;
 
