@@ -180,6 +180,7 @@ async fn both_listeners_are_encrypted_and_what_is_wrong_with_a_file_is_told() {
     }
 }
 
+/// SIGHUP was received only some time after the program had said that it listens; one before that ended it.
 #[tokio::test]
 async fn a_hangup_reloads_and_ends_nothing() {
     let directory = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -115,6 +115,8 @@ struct Shared {
 #[derive(Debug)]
 pub struct Reloader {
     running: Running,
+    /// Received from the start on: until then a SIGHUP ends the program.
+    hangups: Signal,
     asks: mpsc::Receiver<oneshot::Sender<Answer>>,
     /// What the files had when they were last tried.
     tried: Content,
@@ -126,7 +128,8 @@ impl Running {
     /// Puts the first policy in force, on a store that was opened with its rules.
     ///
     /// # Errors
-    /// A report, if what was read is no policy, its keys cannot be read, or its upstream cannot be spoken to.
+    /// A report, if what was read is no policy, its keys cannot be read, its upstream cannot be spoken to, or signals cannot
+    /// be received.
     pub async fn start(
         source: Source,
         read: Read,
@@ -150,8 +153,9 @@ impl Running {
             certificates,
             asks,
         }));
-        let reloader =
-            Reloader { running: running.clone(), asks: asked, tried: read.content, try_again: false };
+        let hangups = signal(SignalKind::hangup()).into_diagnostic()?;
+        let (tried, try_again) = (read.content, false);
+        let reloader = Reloader { running: running.clone(), hangups, asks: asked, tried, try_again };
         Ok((running, reloader))
     }
 
@@ -266,11 +270,7 @@ enum Cause {
 
 impl Reloader {
     /// Reloads when a file changed, at SIGHUP, and when it is asked for, until `shutdown` is cancelled.
-    ///
-    /// # Errors
-    /// A report, if signals cannot be received.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Report> {
-        let mut hangups = signal(SignalKind::hangup()).into_diagnostic()?;
+    pub async fn run(mut self, shutdown: CancellationToken) {
         let mut watch = Watch::start();
         if let Some(file) = self.running.source().file() {
             watch.follow(&[file.to_owned()]);
@@ -281,9 +281,9 @@ impl Reloader {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let (cause, reply) = tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
+                () = shutdown.cancelled() => return,
                 Some(reply) = self.asks.recv() => (Cause::Asked, Some(reply)),
-                Some(()) = hangups.recv() => (Cause::Asked, None),
+                Some(()) = self.hangups.recv() => (Cause::Asked, None),
                 () = watch.changed() => (Cause::Files, None),
                 _ = ticks.tick() => match self.try_again {
                     true => (Cause::Again, None),
