@@ -225,3 +225,91 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         self.stream.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use proptest::prelude::*;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// What comes out of these bytes, read in pieces of these sizes, one after the other and from the first again.
+    fn read(bytes: &[u8], sizes: &[usize]) -> Vec<u8> {
+        let mut guarded = Guarded::new(bytes, Arc::default());
+        let (mut out, mut piece) = (Vec::new(), [0; 4096]);
+        for size in sizes.iter().cycle() {
+            match guarded.read(&mut piece[..*size]).now_or_never().unwrap().unwrap() {
+                0 => break,
+                read => out.extend(&piece[..read]),
+            }
+        }
+        out
+    }
+
+    /// A request of any framing. Its body is of bytes that stand in heads, so that a place that was lost is noticed.
+    fn request() -> impl Strategy<Value = Vec<u8>> {
+        let text = "[ -~]{0,90}";
+        let body = proptest::collection::vec(
+            proptest::sample::select(b"\r\n\0 :0aContent-Length: 5".to_vec()),
+            0..80,
+        );
+        let header =
+            ("[!#$%&'*+.^_`|~0-9A-Za-z-]{1,80}", text).prop_filter("it is about a body", |(name, _)| {
+                !["content-length", "transfer-encoding"].iter().any(|other| name.eq_ignore_ascii_case(other))
+            });
+        let headers = proptest::collection::vec(header, 0..5);
+        let chunks = proptest::collection::vec((body.clone(), "(;[a-z]{1,9}(=\"?[ -~]{0,70})?)?"), 0..5);
+        let head = move |headers: Vec<(String, String)>, framing: String| {
+            let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            format!("POST /x HTTP/1.1\r\n{lines}{framing}\r\n").into_bytes()
+        };
+        let whole = (headers.clone(), body, "(\r\n){0,2}").prop_map(move |(headers, body, before)| {
+            let framing = format!("cOntent-length: {}\r\n", body.len());
+            [before.into_bytes(), head(headers, framing), body].concat()
+        });
+        let none = headers.clone().prop_map(move |headers| head(headers, String::new()));
+        let chunked = (headers.clone(), chunks, headers).prop_map(move |(headers, chunks, trailers)| {
+            let mut request = head(headers, "Transfer-Encoding:chunked \r\n".to_owned());
+            for (chunk, extension) in chunks.iter().filter(|(chunk, _)| !chunk.is_empty()) {
+                request.extend(format!("{:X}{extension}\r\n", chunk.len()).bytes());
+                request.extend(chunk);
+                request.extend(b"\r\n");
+            }
+            let trailers: String =
+                trailers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            request.extend(format!("0\r\n{trailers}\r\n").bytes());
+            request
+        });
+        prop_oneof![whole, none, chunked]
+    }
+
+    fn pipeline() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(request(), 1..6).prop_map(|requests| requests.concat())
+    }
+
+    fn sizes() -> impl Strategy<Value = Vec<usize>> {
+        proptest::collection::vec(1_usize..100, 1..20)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_right_passes_as_it_is(bytes in pipeline(), sizes in sizes()) {
+            prop_assert_eq!(read(&bytes, &sizes), bytes);
+        }
+
+        /// Wherever a mistake is, what stands before it passes, and nothing behind it, however the bytes come.
+        #[test]
+        fn a_mistake_is_one_however_it_comes(
+            mut bytes in pipeline(), sizes in sizes(),
+            (at, byte) in (any::<prop::sample::Index>(), prop::sample::select(b"\r\n\0 :0;f".to_vec())),
+        ) {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let whole = read(&bytes, &[4096]);
+            prop_assert_eq!(&read(&bytes, &sizes), &whole);
+            let passed = whole.strip_suffix(REFUSED).filter(|_| whole != bytes).unwrap_or(&whole);
+            prop_assert!(bytes.starts_with(passed));
+        }
+    }
+}
