@@ -128,10 +128,11 @@ impl Gateway {
                 }
                 Err(failed) => failed,
             };
-            shared.failed(&id, &target.to_string(), failed, cause.as_ref().map(|cause| cause as _));
             failure = failed;
-            if failure.is_before_the_request() {
-                shared.rotation.leave_out(member);
+            let is_away = failure.is_before_the_request();
+            let is_known = is_away && !shared.rotation.leave_out(member);
+            shared.failed(&id, target, failed, cause.as_ref().map(|cause| cause as _), is_known);
+            if is_away {
                 continue;
             }
             shared.rotation.take_in(member);
@@ -156,15 +157,15 @@ impl Gateway {
             return match upgrade.filter(|upgrade| upgrade.is_to(response.headers())) {
                 Some(upgrade) => upgrade.join(response.map(Body::new), self.shared.upstreams.limits.idle),
                 None => {
-                    self.shared.failed(&id, &target.to_string(), Failure::BrokeOff, None); // To what nobody asked for.
+                    self.shared.failed(&id, target, Failure::BrokeOff, None, false); // To what nobody asked for.
                     Failure::BrokeOff.response()
                 }
             };
         }
         hop_by_hop::strip(response.headers_mut());
-        let (shared, upstream) = (self.shared.clone(), target.to_string());
+        let (shared, target) = (self.shared.clone(), target.clone());
         let failed = move |failure, cause: Option<hyper::Error>| {
-            shared.failed(&id, &upstream, failure, cause.as_ref().map(|cause| cause as _));
+            shared.failed(&id, &target, failure, cause.as_ref().map(|cause| cause as _), false);
         };
         let idle = self.shared.upstreams.limits.idle;
         response.map(|body| Body::new(Download::new(body, upload, progress, idle, total, failed)))
@@ -205,21 +206,24 @@ impl Shared {
         }
     }
 
-    /// Tells operators.
+    /// Tells operators: metrics each time, and the log unless it `is_known`, for while an upstream is away each request meets
+    /// it.
     fn failed(
         &self,
         id: &CorrelationId,
-        upstream: &str,
+        upstream: &Target,
         failure: Failure,
         cause: Option<&(dyn Error + 'static)>,
+        is_known: bool,
     ) {
         let cause = Causes(cause.unwrap_or(&failure));
-        match failure.kind() {
-            Some(kind) => {
-                self.metrics.upstream_failed(kind);
-                tracing::error!(correlation_id = %id, upstream, error = %cause, "{failure}");
-            }
-            None => tracing::debug!(correlation_id = %id, upstream, error = %cause, "{failure}"),
+        let kind = failure.kind();
+        if let Some(kind) = kind {
+            self.metrics.upstream_failed(kind);
+        }
+        match kind.is_some() && !is_known {
+            true => tracing::error!(correlation_id = %id, %upstream, error = %cause, "{failure}"),
+            false => tracing::debug!(correlation_id = %id, %upstream, error = %cause, "{failure}"),
         }
     }
 }
