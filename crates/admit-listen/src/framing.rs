@@ -14,6 +14,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::lingering::Lingering;
+
 /// What hyper gets in the place of a mistake: no head and no chunk has a zero byte, and the empty line has it look.
 const REFUSED: &[u8] = b"\0\r\n\r\n";
 /// How much of a line is looked at, in bytes. A line about the length of a body is no longer.
@@ -27,6 +29,8 @@ pub(crate) struct Guarded<S> {
     head: Head,
     /// From when on the connection speaks another protocol.
     switched: Arc<AtomicBool>,
+    /// Once the answers have ended.
+    lingering: Option<Lingering>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +120,7 @@ fn number(digits: &[u8]) -> Result<u64, Ambiguous> {
 
 impl<S> Guarded<S> {
     pub(crate) fn new(stream: S, switched: Arc<AtomicBool>) -> Self {
-        Self { stream, place: Place::Head, head: Head::default(), switched }
+        Self { stream, place: Place::Head, head: Head::default(), switched, lingering: None }
     }
 
     /// How many of the bytes are good, if not all.
@@ -200,7 +204,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -210,7 +214,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let this = &mut *self;
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+        }
+        let lingering = this.lingering.get_or_insert_default();
+        let is_between = this.place == Place::Head && !this.head.has_begun && this.head.line.is_empty();
+        match is_between || this.switched.load(Ordering::Acquire) {
+            true => Poll::Ready(Ok(())),
+            false => lingering.poll(&mut this.stream, cx),
+        }
     }
 
     fn poll_write_vectored(

@@ -21,6 +21,7 @@
 mod connection;
 mod framing;
 mod limits;
+mod lingering;
 mod protocol;
 mod requests;
 mod stream;

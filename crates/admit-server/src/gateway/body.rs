@@ -19,6 +19,8 @@ use super::reserved::drop_from_trailers;
 
 pub(super) type Timer = Pin<Box<Timeout<Pending<()>>>>;
 type BoxError = Box<dyn Error + Send + Sync>;
+/// What went wrong, and from what.
+type Failed = (Failure, Option<hyper::Error>);
 
 pub(super) fn timer(time: Duration) -> Timer {
     Box::pin(timeout(time, pending()))
@@ -186,10 +188,7 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
         Self { body, upload, idle: Idle { progress, time: idle, waits: None }, total, failed: Some(failed) }
     }
 
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, (Failure, Option<hyper::Error>)>>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
         // Asked first: a body that is always there would never be cut.
         if self.total.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err((Failure::TotalTime, None))));

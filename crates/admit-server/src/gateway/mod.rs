@@ -59,6 +59,15 @@ struct Shared {
     metrics: Metrics,
 }
 
+/// A request that was sent, and is answered.
+struct Exchange {
+    id: CorrelationId,
+    upgrade: Option<upgrade::Upgrade>,
+    upload: Upload,
+    progress: watch::Sender<Progress>,
+    total: Timer,
+}
+
 impl Gateway {
     /// The gateway to the upstreams that a policy names, if it names any. It makes no connection yet.
     ///
@@ -124,7 +133,8 @@ impl Gateway {
             let (failed, cause) = match head {
                 Ok(response) => {
                     shared.rotation.take_in(member);
-                    return self.clone().answer(response, upgrade, upload, progress, total, target, id);
+                    let exchange = Exchange { id, upgrade, upload, progress, total };
+                    return self.clone().answer(response, exchange, target);
                 }
                 Err(failed) => failed,
             };
@@ -143,16 +153,8 @@ impl Gateway {
         failure.response()
     }
 
-    fn answer(
-        self,
-        mut response: Response<Incoming>,
-        upgrade: Option<upgrade::Upgrade>,
-        upload: Upload,
-        progress: watch::Sender<Progress>,
-        total: Timer,
-        target: &Target,
-        id: CorrelationId,
-    ) -> Response<Body> {
+    fn answer(self, mut response: Response<Incoming>, exchange: Exchange, target: &Target) -> Response<Body> {
+        let Exchange { id, upgrade, upload, progress, total } = exchange;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return match upgrade.filter(|upgrade| upgrade.is_to(response.headers())) {
                 Some(upgrade) => upgrade.join(response.map(Body::new), self.shared.upstreams.limits.idle),
