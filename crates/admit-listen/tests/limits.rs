@@ -161,3 +161,24 @@ async fn who_is_refused_within_an_upload_can_send_it_and_reads_the_refusal() {
     }
     served.stop().await;
 }
+
+/// Connections that the system had taken, and the program not yet, were reset by the stop: a client that connected just
+/// before it lost its request.
+#[tokio::test]
+async fn who_had_connected_when_the_stop_began_is_answered() {
+    let served = Served::start(hello(), Limits::default()).await;
+    let queued: Vec<_> = (0..16)
+        .map(|_| {
+            let mut client = std::net::TcpStream::connect(served.address).unwrap(); // Does not let the listener run.
+            std::io::Write::write_all(&mut client, REQUEST.as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    served.shutdown.cancel();
+    for client in queued {
+        client.set_nonblocking(true).unwrap();
+        let answer = read(TcpStream::from_std(client).unwrap()).await;
+        assert!(answer.ends_with("hello"), "{answer:?}");
+    }
+    served.stop().await;
+}
