@@ -7,7 +7,8 @@ use admit::{Clock, MonotonicClock};
 use admit_listen::Peer;
 use admit_store::AnyStore;
 use admit_tower::{
-    Admitted, BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Problem, Quota, Rejection, strict_json,
+    Admitted, BudgetLayer, BudgetPolicy, CorrelationId, IdempotencyLayer, Idempotent, Problem, Quota,
+    Rejection, strict_json,
 };
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -127,8 +128,9 @@ impl Front {
     }
 }
 
-/// Counts the answer.
-async fn count(State(front): State<Front>, request: Request, next: Next) -> Response {
+/// Counts the answer. All that is logged of the request has one id.
+async fn count(State(front): State<Front>, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().get_or_insert_with(CorrelationId::random);
     let clock = MonotonicClock::start();
     let started = clock.now();
     let response = next.run(request).await;

@@ -102,6 +102,9 @@ async fn a_response_that_was_cut_short_is_broken_and_not_short() {
     for nonsense in [
         &b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nfourfive"[..],
         b"HTTP/1.1 200 OK\r\nX : y\r\n\r\n",
+        // The coding was taken away, and what was coded passed as if it were not.
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: y\r\n folded\r\n\r\n",
         b"SSH-2.0-OpenSSH\r\n\r\n",
     ] {
@@ -117,6 +120,8 @@ async fn responses_without_a_body_and_those_before_the_last_pass() {
     for (method, response, expected) in [
         ("HEAD", &b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"[..], "content-length: 9\r\n"),
         ("GET", b"HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 "),
+        // The version of the upstream was told to the client, whose connection then was as poor.
+        ("GET", b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 "),
         ("GET", b"HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 9\r\n\r\n", "etag: \"x\"\r\n"),
         ("GET", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 "),
     ] {

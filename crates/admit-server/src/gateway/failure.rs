@@ -16,6 +16,8 @@ pub(super) enum Failure {
     ConnectTime,
     #[error("the upstream broke off")]
     BrokeOff,
+    #[error("the upstream switched to another protocol, or coded its response, as nobody had asked it to")]
+    Nonsense,
     #[error("the upstream refused the request unread")]
     Refused,
     #[error("the upstream did not begin to answer in time")]
@@ -53,7 +55,7 @@ impl Failure {
         match self {
             Self::Connect => Some("connect"),
             Self::ConnectTime => Some("connect_time"),
-            Self::BrokeOff => Some("broke_off"),
+            Self::BrokeOff | Self::Nonsense => Some("broke_off"),
             Self::Refused => Some("refused"),
             Self::HeadTime => Some("head_time"),
             Self::IdleTime => Some("idle_time"),
@@ -65,7 +67,7 @@ impl Failure {
     /// What the client is told where the response has not begun.
     pub(super) fn response(self) -> Response<Body> {
         let (status, detail, error) = match self {
-            Self::Connect | Self::BrokeOff | Self::Refused => (
+            Self::Connect | Self::BrokeOff | Self::Nonsense | Self::Refused => (
                 StatusCode::BAD_GATEWAY,
                 "the service behind this gateway cannot be reached, or broke off",
                 "bad_gateway",

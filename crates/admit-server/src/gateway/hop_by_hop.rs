@@ -34,6 +34,11 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     }
 }
 
+/// Whether a body comes in a transfer coding other than `chunked`, which is all that is undone.
+pub(super) fn is_coded(headers: &HeaderMap) -> bool {
+    tokens(headers, &TRANSFER_ENCODING).any(|coding| !coding.eq_ignore_ascii_case("chunked"))
+}
+
 /// The elements of a list of tokens.
 pub(super) fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'h str> {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());

@@ -30,7 +30,7 @@ use admit_listen::{Encrypted, Peer};
 use admit_tower::CorrelationId;
 use admit_tower::client_ip::TrustedProxies;
 use axum::body::Body;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::sync::watch;
 use tower::Service;
@@ -155,16 +155,18 @@ impl Gateway {
 
     fn answer(self, mut response: Response<Incoming>, exchange: Exchange, target: &Target) -> Response<Body> {
         let Exchange { id, upgrade, upload, progress, total } = exchange;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return match upgrade.filter(|upgrade| upgrade.is_to(response.headers())) {
-                Some(upgrade) => upgrade.join(response.map(Body::new), self.shared.upstreams.limits.idle),
-                None => {
-                    self.shared.failed(&id, target, Failure::BrokeOff, None, false); // To what nobody asked for.
-                    Failure::BrokeOff.response()
-                }
-            };
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let upgrade = upgrade.filter(|upgrade| switches && upgrade.is_to(response.headers()));
+        if let Some(upgrade) = upgrade {
+            return upgrade.join(response.map(Body::new), self.shared.upstreams.limits.idle);
+        }
+        if switches || hop_by_hop::is_coded(response.headers()) {
+            // To what nobody asked for, or in a coding that would be lost.
+            self.shared.failed(&id, target, Failure::Nonsense, None, false);
+            return Failure::Nonsense.response();
         }
         hop_by_hop::strip(response.headers_mut());
+        *response.version_mut() = Version::HTTP_11; // The gateway's own, whatever the upstream's is.
         let (shared, target) = (self.shared.clone(), target.clone());
         let failed = move |failure, cause: Option<hyper::Error>| {
             shared.failed(&id, &target, failure, cause.as_ref().map(|cause| cause as _), false);
