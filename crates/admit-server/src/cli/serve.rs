@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::banner::banner;
+use super::open_files;
 use super::print;
 use super::style::Style;
 use crate::admin;
@@ -103,6 +104,7 @@ fn warn_if_open(server: &Server, address: SocketAddr) {
 async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let Ok((policy, _)) = &read.policy else { return read.policy.map(drop) };
     let (server, rules) = (policy.server.clone(), policy.rules().into_diagnostic()?);
+    open_files::allow_for(server.connections);
     let store = AnyStore::open(server.store.reveal(), rules).await.into_diagnostic();
     let store = store.wrap_err_with(|| format!("the store {} cannot be opened", server.store))?;
     let (running, reloader) = Running::start(source.clone(), read, store.clone(), Metrics::default()).await?;
@@ -140,7 +142,8 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let certificates = running.certificates().clone();
     let (tls, limits) = (certificates.admin, Limits::default());
     let admin = tokio::spawn(serve_tls(admin_listener, admin, tls, limits, shutdown.clone()));
-    serve_tls(listener, running.router(), certificates.main, Limits::default(), shutdown).await;
+    let limits = Limits { connections: server.connections, ..Limits::default() };
+    serve_tls(listener, running.router(), certificates.main, limits, shutdown).await;
     let _ = admin.await; // As below.
     let _ = reloads.await;
     let _ = maintenance.await; // If it panicked, it has said so.
