@@ -25,7 +25,7 @@ use tower::{Layer, ServiceExt};
 use crate::authorize::{self, AUTHORIZE};
 use crate::body_bytes::{self, Announced};
 use crate::engine::{Charges, Decider, Facts, Malformed, Store, tenant};
-use crate::gateway::{Gateway, unambiguous};
+use crate::gateway::{Gateway, of_a_record, unambiguous};
 use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::path;
@@ -107,8 +107,8 @@ impl Front {
         let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
-        let once =
-            once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets()).observer(self.metrics.clone());
+        let once = once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets());
+        let once = once.render(of_a_record).observer(self.metrics.clone());
         let front = self.clone();
         let gateway = gateway.map_request(move |request: Request<admit_tower::Body<Body>>| {
             front.paid_by_the_byte(request.map(Body::new))

@@ -286,3 +286,19 @@ async fn the_end_of_the_response_is_the_end_of_the_exchange() {
     told.recv().await.unwrap();
     answers_early.await.unwrap();
 }
+
+/// Of a keyed request the response is read before it is passed on. Where it broke off meanwhile, the client was told 500, as
+/// if the gateway had failed.
+#[tokio::test]
+async fn a_keyed_response_that_was_cut_short_is_502_and_is_not_recorded() {
+    let (address, mut told, _serving) = says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfour").await;
+    let policy =
+        "[[routes]]\nmatch = \"POST /\"\nbudgets = [\"x\"]\nidempotency = { key = \"header\", by = \"ip\" }";
+    let gateway = Server::gateway(address, &format!("{OPEN}\n{policy}")).await;
+    for _ in 0..2 {
+        let head = format!("POST / HTTP/1.1\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n{CLOSING}");
+        let answer = answer(gateway.address, head).await;
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("bad_gateway"), "{answer}");
+        told.recv().await.unwrap();
+    }
+}

@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::io;
 
-use admit_tower::Problem;
+use admit_tower::{Problem, Rejection};
 use axum::body::Body;
+use http::request::Parts;
 use http::{Response, StatusCode};
 
 /// Why an exchange came to no end.
@@ -65,7 +66,7 @@ impl Failure {
     }
 
     /// What the client is told where the response has not begun.
-    pub(super) fn response(self) -> Response<Body> {
+    pub(super) fn problem(self) -> Problem {
         let (status, detail, error) = match self {
             Self::Connect | Self::BrokeOff | Self::Nonsense | Self::Refused => (
                 StatusCode::BAD_GATEWAY,
@@ -86,10 +87,23 @@ impl Failure {
         };
         problem(status, detail, error)
     }
+
+    pub(super) fn response(self) -> Response<Body> {
+        self.problem().into_response()
+    }
 }
 
-pub(super) fn problem(status: StatusCode, detail: &'static str, error: &'static str) -> Response<Body> {
-    Problem::new(status).detail(detail).with("error", error).into_response()
+/// What a client is told of a response that was read for a record, and whose body broke off; of any other rejection what it
+/// is told anyway.
+pub(crate) fn of_a_record(_: &Parts, rejection: &Rejection) -> Problem {
+    match rejection {
+        Rejection::AnswerBroken => Failure::BrokeOff.problem(),
+        rejection => rejection.problem(),
+    }
+}
+
+pub(super) fn problem(status: StatusCode, detail: &'static str, error: &'static str) -> Problem {
+    Problem::new(status).detail(detail).with("error", error)
 }
 
 /// An error and what it comes from.

@@ -42,6 +42,7 @@ use failure::Failure;
 use rotation::Rotation;
 use target::Target;
 
+pub(crate) use failure::of_a_record;
 pub use roots::GatewayError;
 pub(crate) use unambiguous::unambiguous;
 

@@ -13,7 +13,7 @@ use super::failure::problem;
 /// Answers those with 400, before they are charged.
 pub(crate) async fn unambiguous(request: Request, next: Next) -> Response {
     let Err(why) = check(&request) else { return next.run(request).await };
-    let mut response = problem(StatusCode::BAD_REQUEST, why, "bad_request");
+    let mut response = problem(StatusCode::BAD_REQUEST, why, "bad_request").into_response();
     if request.version() < Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
