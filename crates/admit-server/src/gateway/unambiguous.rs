@@ -24,6 +24,9 @@ fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
     if *request.method() == Method::CONNECT {
         return Err("this is a gateway to one service, and makes no tunnels");
     }
+    if request.uri().path().is_empty() {
+        return Err("its target is no path");
+    }
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, None) = (hosts.next(), hosts.next()) else { return Err("the request has more than one Host") };
     let host = match host.map(|host| Authority::try_from(host.as_bytes())) {
@@ -66,7 +69,7 @@ mod tests {
         for host in ["", "a b", "a/b", "a,b", "u@a", "a:x", "http://a", "a?b"] {
             assert!(!h1("/", &[host]), "{host:?}");
         }
-        assert!(is_good(Version::HTTP_10, "/", &[]));
+        assert!(is_good(Version::HTTP_10, "/", &[]) && !h1("a:80", &["a:80"]) && h1("*", &["a"]));
         assert!(is_good(Version::HTTP_2, "http://a/", &[]) && is_good(Version::HTTP_2, "http://a/", &["a"]));
         assert!(!is_good(Version::HTTP_2, "http://a/", &["b"]) && !is_good(Version::HTTP_2, "/", &[]));
     }
