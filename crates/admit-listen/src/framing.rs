@@ -14,6 +14,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::lingering::Lingering;
+
 /// What hyper gets in the place of a mistake: no head and no chunk has a zero byte, and the empty line has it look.
 const REFUSED: &[u8] = b"\0\r\n\r\n";
 /// How much of a line is looked at, in bytes. A line about the length of a body is no longer.
@@ -27,6 +29,8 @@ pub(crate) struct Guarded<S> {
     head: Head,
     /// From when on the connection speaks another protocol.
     switched: Arc<AtomicBool>,
+    /// Once the answers have ended.
+    lingering: Option<Lingering>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +120,7 @@ fn number(digits: &[u8]) -> Result<u64, Ambiguous> {
 
 impl<S> Guarded<S> {
     pub(crate) fn new(stream: S, switched: Arc<AtomicBool>) -> Self {
-        Self { stream, place: Place::Head, head: Head::default(), switched }
+        Self { stream, place: Place::Head, head: Head::default(), switched, lingering: None }
     }
 
     /// How many of the bytes are good, if not all.
@@ -200,7 +204,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -210,7 +214,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let this = &mut *self;
+        if this.lingering.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+        }
+        let lingering = this.lingering.get_or_insert_default();
+        let is_between = this.place == Place::Head && !this.head.has_begun && this.head.line.is_empty();
+        match is_between || this.switched.load(Ordering::Acquire) {
+            true => Poll::Ready(Ok(())),
+            false => lingering.poll(&mut this.stream, cx),
+        }
     }
 
     fn poll_write_vectored(
@@ -223,5 +236,93 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use proptest::prelude::*;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// What comes out of these bytes, read in pieces of these sizes, one after the other and from the first again.
+    fn read(bytes: &[u8], sizes: &[usize]) -> Vec<u8> {
+        let mut guarded = Guarded::new(bytes, Arc::default());
+        let (mut out, mut piece) = (Vec::new(), [0; 4096]);
+        for size in sizes.iter().cycle() {
+            match guarded.read(&mut piece[..*size]).now_or_never().unwrap().unwrap() {
+                0 => break,
+                read => out.extend(&piece[..read]),
+            }
+        }
+        out
+    }
+
+    /// A request of any framing. Its body is of bytes that stand in heads, so that a place that was lost is noticed.
+    fn request() -> impl Strategy<Value = Vec<u8>> {
+        let text = "[ -~]{0,90}";
+        let body = proptest::collection::vec(
+            proptest::sample::select(b"\r\n\0 :0aContent-Length: 5".to_vec()),
+            0..80,
+        );
+        let header =
+            ("[!#$%&'*+.^_`|~0-9A-Za-z-]{1,80}", text).prop_filter("it is about a body", |(name, _)| {
+                !["content-length", "transfer-encoding"].iter().any(|other| name.eq_ignore_ascii_case(other))
+            });
+        let headers = proptest::collection::vec(header, 0..5);
+        let chunks = proptest::collection::vec((body.clone(), "(;[a-z]{1,9}(=\"?[ -~]{0,70})?)?"), 0..5);
+        let head = move |headers: Vec<(String, String)>, framing: String| {
+            let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            format!("POST /x HTTP/1.1\r\n{lines}{framing}\r\n").into_bytes()
+        };
+        let whole = (headers.clone(), body, "(\r\n){0,2}").prop_map(move |(headers, body, before)| {
+            let framing = format!("cOntent-length: {}\r\n", body.len());
+            [before.into_bytes(), head(headers, framing), body].concat()
+        });
+        let none = headers.clone().prop_map(move |headers| head(headers, String::new()));
+        let chunked = (headers.clone(), chunks, headers).prop_map(move |(headers, chunks, trailers)| {
+            let mut request = head(headers, "Transfer-Encoding:chunked \r\n".to_owned());
+            for (chunk, extension) in chunks.iter().filter(|(chunk, _)| !chunk.is_empty()) {
+                request.extend(format!("{:X}{extension}\r\n", chunk.len()).bytes());
+                request.extend(chunk);
+                request.extend(b"\r\n");
+            }
+            let trailers: String =
+                trailers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            request.extend(format!("0\r\n{trailers}\r\n").bytes());
+            request
+        });
+        prop_oneof![whole, none, chunked]
+    }
+
+    fn pipeline() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(request(), 1..6).prop_map(|requests| requests.concat())
+    }
+
+    fn sizes() -> impl Strategy<Value = Vec<usize>> {
+        proptest::collection::vec(1_usize..100, 1..20)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_right_passes_as_it_is(bytes in pipeline(), sizes in sizes()) {
+            prop_assert_eq!(read(&bytes, &sizes), bytes);
+        }
+
+        /// Wherever a mistake is, what stands before it passes, and nothing behind it, however the bytes come.
+        #[test]
+        fn a_mistake_is_one_however_it_comes(
+            mut bytes in pipeline(), sizes in sizes(),
+            (at, byte) in (any::<prop::sample::Index>(), prop::sample::select(b"\r\n\0 :0;f".to_vec())),
+        ) {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            let whole = read(&bytes, &[4096]);
+            prop_assert_eq!(&read(&bytes, &sizes), &whole);
+            let passed = whole.strip_suffix(REFUSED).filter(|_| whole != bytes).unwrap_or(&whole);
+            prop_assert!(bytes.starts_with(passed));
+        }
     }
 }

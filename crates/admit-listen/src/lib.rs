@@ -21,6 +21,7 @@
 mod connection;
 mod framing;
 mod limits;
+mod lingering;
 mod protocol;
 mod requests;
 mod stream;
@@ -41,10 +42,13 @@ use tokio_util::sync::CancellationToken;
 
 pub use limits::Limits;
 pub use requests::{Encrypted, Peer};
-pub use tls::{Tls, TlsError, TlsFiles, roots};
+pub use tls::{Tls, TlsError, TlsFiles, identity, roots};
 
 use connection::Shared;
 
+/// How long the queue of the listener has to be empty before it is closed. Who is in it has connected, and may have sent a
+/// request.
+const QUEUE_PAUSE: Duration = Duration::from_millis(10);
 /// How long nothing is accepted after the system had no more sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -82,19 +86,21 @@ pub async fn serve_tls(
             }
             () = shutdown.cancelled() => break,
         };
-        let (stream, peer, permit) = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok(accepted) => shared.spawn(&mut connections, accepted),
             Err(error) => {
                 tracing::warn!(cause = %error, "a connection was not accepted");
                 // Nothing tells when there are sockets again.
                 let _ = tokio::time::timeout(ACCEPT_PAUSE, shutdown.cancelled()).await;
-                continue;
             }
-        };
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(shared.limits.stall_time));
-        connections.spawn(shared.clone().accept(Box::pin(stream), Peer(peer), permit));
+        }
     }
+    let queued = async {
+        while let Ok(Ok(accepted)) = tokio::time::timeout(QUEUE_PAUSE, accept(&listener, &permits)).await {
+            shared.spawn(&mut connections, accepted);
+        }
+    };
+    let _ = tokio::time::timeout(shared.limits.linger_time, queued).await;
     drop(listener);
     let mut ended = async || {
         while let Some(ended) = connections.join_next().await {
@@ -114,10 +120,17 @@ fn tell(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+type Accepted = (TcpStream, SocketAddr, OwnedSemaphorePermit);
+
+impl Shared {
+    fn spawn(&self, connections: &mut JoinSet<()>, (stream, peer, permit): Accepted) {
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(self.limits.stall_time));
+        connections.spawn(self.clone().accept(Box::pin(stream), Peer(peer), permit));
+    }
+}
+
+async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> io::Result<Accepted> {
     let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     stream.set_nodelay(true)?;

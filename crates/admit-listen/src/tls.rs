@@ -152,11 +152,7 @@ impl fmt::Debug for Tls {
 }
 
 fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
-    let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| match error {
-        pem::Error::NoItemsFound => TlsError::NoKey { file: files.key.clone() },
-        source => TlsError::NotPem { file: files.key.clone(), source },
-    })?;
+    let (chain, key) = identity(&files.certificate, &files.key)?;
     let unusable = |source| TlsError::Unusable {
         certificate: files.certificate.clone(),
         key: files.key.clone(),
@@ -177,6 +173,23 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     Ok(config)
+}
+
+/// A certificate, behind it those that lead to a root, and the key of the first: what a server or a client shows the other.
+/// Whether they go together is not looked at.
+///
+/// # Errors
+/// [`TlsError`] if a file cannot be read, or holds something else.
+pub fn identity(
+    certificate: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    let chain = certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| match error {
+        pem::Error::NoItemsFound => TlsError::NoKey { file: key.to_owned() },
+        source => TlsError::NotPem { file: key.to_owned(), source },
+    })?;
+    Ok((chain, key))
 }
 
 /// The roots in a file of certificates in PEM, for those that check the certificates of others.

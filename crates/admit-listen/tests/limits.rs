@@ -8,9 +8,10 @@ use std::sync::Arc;
 use admit_listen::Limits;
 use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
 use served::{SOON, Served, Told, read};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
@@ -137,5 +138,47 @@ async fn a_request_that_arrives_with_the_stop_is_answered() {
     let answer = read(busy).await;
     assert!(answer.contains("connection: close\r\n") && answer.ends_with("hello"), "{answer:?}");
     assert_eq!(read(silent).await, "");
+    served.stop().await;
+}
+
+/// A connection whose request was answered before it was read was closed while its client sent, and so reset: a client that
+/// had not read the refusal of its upload by then saw a broken connection.
+#[tokio::test]
+async fn who_is_refused_within_an_upload_can_send_it_and_reads_the_refusal() {
+    const LENGTH: usize = 16 << 20; // More than the buffers between the two hold.
+    let router = Router::new().route("/", post(async || (StatusCode::TOO_MANY_REQUESTS, "later")));
+    let served = Served::start(router, Limits::default()).await;
+    let mut client =
+        served.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n")).await;
+    client.write_all(&vec![0; LENGTH]).await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 429 ") && answer.ends_with("later"), "{answer}");
+    // Who goes on is cut off.
+    let mut endless = served.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+    while endless.write_all(b"4\r\nfour\r\n").await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    served.stop().await;
+}
+
+/// Connections that the system had taken, and the program not yet, were reset by the stop: a client that connected just
+/// before it lost its request.
+#[tokio::test]
+async fn who_had_connected_when_the_stop_began_is_answered() {
+    let served = Served::start(hello(), Limits::default()).await;
+    let queued: Vec<_> = (0..16)
+        .map(|_| {
+            let mut client = std::net::TcpStream::connect(served.address).unwrap(); // Does not let the listener run.
+            std::io::Write::write_all(&mut client, REQUEST.as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    served.shutdown.cancel();
+    for client in queued {
+        client.set_nonblocking(true).unwrap();
+        let answer = read(TcpStream::from_std(client).unwrap()).await;
+        assert!(answer.ends_with("hello"), "{answer:?}");
+    }
     served.stop().await;
 }

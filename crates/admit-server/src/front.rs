@@ -7,7 +7,8 @@ use admit::{Clock, MonotonicClock};
 use admit_listen::Peer;
 use admit_store::AnyStore;
 use admit_tower::{
-    Admitted, BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Problem, Quota, Rejection, strict_json,
+    Admitted, BudgetLayer, BudgetPolicy, CorrelationId, IdempotencyLayer, Idempotent, Problem, Quota,
+    Rejection, strict_json,
 };
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -24,7 +25,7 @@ use tower::{Layer, ServiceExt};
 use crate::authorize::{self, AUTHORIZE};
 use crate::body_bytes::{self, Announced};
 use crate::engine::{Charges, Decider, Facts, Malformed, Store, tenant};
-use crate::gateway::{Gateway, unambiguous};
+use crate::gateway::{Gateway, of_a_record, unambiguous};
 use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::path;
@@ -46,6 +47,8 @@ pub struct Front {
 #[derive(Clone, Debug, Default)]
 struct Planned {
     quotas: Vec<Quota>,
+    /// What shadows have debited.
+    shadows: Vec<Admitted>,
     idempotent: Option<Idempotent>,
     /// The body comes still, and was charged as it was announced.
     is_announced: bool,
@@ -104,14 +107,16 @@ impl Front {
         let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
-        let once =
-            once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets()).observer(self.metrics.clone());
+        let once = once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets());
+        let once = once.render(of_a_record).observer(self.metrics.clone());
         let front = self.clone();
         let gateway = gateway.map_request(move |request: Request<admit_tower::Body<Body>>| {
             front.paid_by_the_byte(request.map(Body::new))
         });
-        let gateway =
-            Router::new().fallback_service(once.layer(gateway)).layer(from_fn_with_state(self.clone(), plan));
+        let gateway = Router::new()
+            .fallback_service(once.layer(gateway))
+            .layer(from_fn_with_state(self.clone(), shadowed_by_the_byte))
+            .layer(from_fn_with_state(self.clone(), plan));
         let front = match self.prefix() {
             Some(prefix) => Router::new()
                 .nest(&prefix, self.decisions())
@@ -123,8 +128,9 @@ impl Front {
     }
 }
 
-/// Counts the answer.
-async fn count(State(front): State<Front>, request: Request, next: Next) -> Response {
+/// Counts the answer. All that is logged of the request has one id.
+async fn count(State(front): State<Front>, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().get_or_insert_with(CorrelationId::random);
     let clock = MonotonicClock::start();
     let started = clock.now();
     let response = next.run(request).await;
@@ -170,9 +176,18 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         Ok((planned, shadows)) => (Planned { is_announced: !is_read, ..planned }, shadows),
         Err(malformed) => return refuse(&malformed),
     };
-    front.decider.charge_shadows(&parts, shadows).await;
-    parts.extensions.insert(planned);
+    let shadows = front.decider.charge_shadows(&parts, shadows).await;
+    parts.extensions.insert(Planned { shadows, ..planned });
     next.run(Request::from_parts(parts, body)).await
+}
+
+/// Has what shadows debited for bytes that do not come given back, whether or not the request may run.
+async fn shadowed_by_the_byte(State(front): State<Front>, mut request: Request, next: Next) -> Response {
+    let planned = request.extensions().get::<Planned>().filter(|planned| planned.is_announced);
+    for shadow in planned.map(|planned| planned.shadows.clone()).unwrap_or_default() {
+        request = request.map(|body| front.given_back(body, &shadow));
+    }
+    next.run(request).await
 }
 
 /// Unknown keys are refused before any bucket is touched.
@@ -235,15 +250,17 @@ impl Front {
         let is_announced = request.extensions().get::<Planned>().is_some_and(|planned| planned.is_announced);
         let (parts, body) = request.into_parts();
         let body = match parts.extensions.get::<Admitted>().filter(|_| is_announced) {
-            Some(admitted) => {
-                let by_byte = |budget: &&BudgetRule| budget.cost == CostSource::BodyBytes;
-                let budgets = || self.decider.policy.budgets.iter().filter(by_byte);
-                let charged = |quota: &Quota| budgets().any(|budget| budget.scope == quota.charge.scope);
-                Announced::watch(body, admitted, charged, &self.decider.limiter)
-            }
+            Some(admitted) => self.given_back(body, admitted),
             None => body,
         };
         Request::from_parts(parts, body)
+    }
+
+    fn given_back(&self, body: Body, admitted: &Admitted) -> Body {
+        let by_byte = |budget: &&BudgetRule| budget.cost == CostSource::BodyBytes;
+        let budgets = || self.decider.policy.budgets.iter().filter(by_byte);
+        let charged = |quota: &Quota| budgets().any(|budget| budget.scope == quota.charge.scope);
+        Announced::watch(body, admitted, charged, &self.decider.limiter)
     }
 
     /// What the request is charged and how it is kept from running twice, and what shadows are charged.
@@ -259,7 +276,7 @@ impl Front {
             terms: rule.terms.clone(),
             wait: rule.wait,
         });
-        Ok((Planned { quotas, idempotent, is_announced: false }, shadows))
+        Ok((Planned { quotas, idempotent, ..Planned::default() }, shadows))
     }
 }
 

@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod path;
 pub mod policy;
 pub mod reload;
+mod roots;
 pub mod source;
 pub mod store_metrics;
 mod text_of_time;

@@ -3,6 +3,7 @@
 
 mod served;
 
+use admit_server::policy::Keys;
 use axum::body::Body;
 use axum::extract::Request;
 use http::{Method, StatusCode};
@@ -10,7 +11,7 @@ use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use served::{Server, upstream};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// 1,000,000 bytes, which refill by 28 a second.
@@ -105,4 +106,65 @@ async fn what_no_upstream_took_is_given_back_and_what_was_refused_mints_nothing(
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
     }
     assert_eq!(left(&gateway.send(upload("bob"), "/upload", "x").await), 100);
+}
+
+/// A shadow kept what it had debited for a body that never came, so that it told of more bytes than had crossed the wire: a
+/// budget that was tried in shadow looked too small.
+#[tokio::test]
+async fn a_shadow_is_given_back_what_never_came_also_where_another_budget_refuses() {
+    let upstream = upstream().await;
+    let policy = r#"
+        retention = "10h"
+        [budgets.bytes]
+        rate = "100000/hour burst 1000000"
+        by = "const:all"
+        cost = "body_bytes"
+        mode = "shadow"
+        [budgets.calls]
+        rate = "1/hour"
+        by = "header:x-user"
+        [[routes]]
+        match = "POST /upload"
+        budgets = ["bytes", "calls"]
+    "#;
+    let policy = format!("upstream = \"http://{}\"\n{policy}", upstream.address);
+    let (gateway, metrics) = Server::gateway_with(&policy, Keys::default()).await;
+    let shadow = |outcome: &str| {
+        let text = metrics.encode().unwrap();
+        let name =
+            format!("admit_decisions_total{{budget=\"bytes\",mode=\"shadow\",outcome=\"{outcome}\"}} ");
+        text.lines()
+            .find_map(|line| line.strip_prefix(&name))
+            .map_or(0, |count| count.parse::<u32>().unwrap())
+    };
+    let announce = async |user: &str, sent: &[u8]| {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        let head =
+            format!("POST /upload HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\nContent-Length: 900000\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(sent).await.unwrap();
+        stream
+    };
+    // One vanishes with its body half sent, and one is refused before it has sent any.
+    assert_eq!(gateway.send(upload("ann"), "/upload", "x").await.status, StatusCode::OK);
+    let vanishing = announce("eve", &[0; 100_000]).await;
+    while shadow("granted") < 2 {
+        tokio::task::yield_now().await;
+    }
+    drop(vanishing);
+    let mut refused = String::new();
+    announce("ann", b"").await.read_to_string(&mut refused).await.unwrap();
+    assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
+    let mut users = 0;
+    loop {
+        users += 1; // Each has one call. What is left fits only once both were given back.
+        let (granted, body) = (shadow("granted"), vec![0; 850_000]);
+        assert_eq!(
+            gateway.send(upload(&format!("bob{users}")), "/upload", body).await.status,
+            StatusCode::OK
+        );
+        if shadow("granted") > granted {
+            break;
+        }
+    }
 }

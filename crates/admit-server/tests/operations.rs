@@ -49,6 +49,31 @@ async fn a_program_tells_how_it_stands() {
     assert!(code == 2 && said.contains("cannot be asked"), "{said}");
 }
 
+/// `admit status` spoke HTTP in the clear alone: an admin listener with a certificate could not be asked, and one that asks
+/// for its clients' even less.
+#[tokio::test]
+async fn an_encrypted_admin_listener_is_asked_with_a_certificate() {
+    let tls = "admin_tls = { certificate = \"own.pem\", key = \"own.key\", client_ca = \"own.pem\" }\n";
+    let directory = place(&format!("{tls}{POLICY}"));
+    let issued = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(directory.path().join("own.pem"), issued.cert.pem()).unwrap();
+    std::fs::write(directory.path().join("own.key"), issued.signing_key.serialize_pem()).unwrap();
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let url = format!("https://{}", serving.admin);
+    let whole =
+        ["status", "--admin", &url, "--ca", "own.pem", "--certificate", "own.pem", "--key", "own.key"];
+    assert_eq!(json(&directory, &whole).await["healthy"], true);
+    for (arguments, why) in
+        [(&whole[..3], "certificate"), (&whole[..5], "ertificate"), (&whole[..7], "--key")]
+    {
+        let (code, _, said) = run(&directory, arguments).await;
+        assert!(code == 2 && said.contains(why), "{code} {said}");
+    }
+    let (code, _, said) = run(&directory, &["status", "--admin", &url, "--ca", "admit.toml"]).await;
+    assert!(code == 2 && said.contains("admit.toml holds no certificate"), "{said}");
+    serving.stop().await;
+}
+
 #[tokio::test]
 async fn buckets_are_listed_shown_and_reset() {
     let directory = place(POLICY);

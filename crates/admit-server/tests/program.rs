@@ -196,6 +196,23 @@ async fn both_listeners_are_encrypted_and_what_is_wrong_with_a_file_is_told() {
     }
 }
 
+/// A program that was started with few open files, as shells do, had none left for its upstream when half as many clients
+/// were there: it answered 502 as if the upstream were away. And more than 1,024 clients could not be let in at all.
+#[tokio::test]
+async fn there_are_sockets_for_as_many_connections_as_the_policy_allows() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "store = \"memory:\"\nconnections = 1500\n[budgets.x]\nrate = \"1/hour\"\nby = \"ip\"\n";
+    std::fs::write(directory.path().join("admit.toml"), policy).unwrap();
+    let own = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.child.id().unwrap())).unwrap();
+    let open_files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let allowed: u64 = open_files.split_whitespace().next().unwrap().parse().unwrap_or(u64::MAX);
+    assert!(allowed >= own.maximum.unwrap_or(u64::MAX).min(2 * 1500), "{open_files}");
+    serving.stop().await;
+}
+
+/// SIGHUP was received only some time after the program had said that it listens; one before that ended it.
 #[tokio::test]
 async fn a_hangup_reloads_and_ends_nothing() {
     let directory = tempfile::tempdir().unwrap();

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use served::{OPEN, Server, echo, upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_util::task::AbortOnDropHandle;
 
 /// The gateway with these members at the top of its policy.
 async fn gateway(members: &str) -> (Server, Metrics) {
@@ -302,4 +303,59 @@ async fn a_body_of_a_get_passes() {
     let request = Request::builder().header("transfer-encoding", "chunked");
     let seen = gateway.send(request, "/", Body::from_stream(pieces)).await.json();
     assert_eq!(seen["length"], 6, "{seen}");
+}
+
+/// An upstream of HTTP/2 that answers the head of the first request with these frames, and then takes each request.
+async fn refuses_once(frames: &'static [u8]) -> (SocketAddr, AbortOnDropHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        let (mut refusing, _) = listener.accept().await.unwrap();
+        refusing.read_exact(&mut [0; 24]).await.unwrap();
+        refusing.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+        let mut head = [0; 9];
+        while head[3] != 1 {
+            refusing.read_exact(&mut head).await.unwrap();
+            let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+            refusing.read_exact(&mut vec![0; length]).await.unwrap();
+        }
+        refusing.write_all(frames).await.unwrap();
+        let accepted = listener.accept().await.unwrap().0;
+        drop(refusing);
+        let mut connection = h2::server::handshake(accepted).await.unwrap();
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            let found = http::Response::builder().header("x-seen", request.uri().path()).body(()).unwrap();
+            respond.send_response(found, true).unwrap();
+        }
+    });
+    (address, AbortOnDropHandle::new(serving))
+}
+
+/// A request that an upstream of HTTP/2 said it had not processed was 502, though it could go elsewhere (RFC 9113, section
+/// 8.7): each restart of such an upstream cost the requests that were on their way.
+#[tokio::test]
+async fn what_an_upstream_refuses_unread_is_sent_again() {
+    // GOAWAY without an error, after which no stream is taken.
+    let goes = refuses_once(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await;
+    let (gateway, metrics) = gateway(&format!("upstream = \"h2c://{}\"", goes.0)).await;
+    let reply = gateway.send(Request::builder().method(Method::DELETE), "/going", "").await;
+    assert_eq!((reply.status, reply.header("x-seen")), (StatusCode::OK, Some("/going")));
+    assert_eq!((failures(&metrics, "refused"), failures(&metrics, "broke_off")), (1, 0));
+}
+
+/// By REFUSED_STREAM, which leaves the connection: it is asked once more, or the next upstream is.
+#[tokio::test]
+async fn a_refused_stream_is_sent_again_and_again_refused_it_is_502() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let refusing = AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut connection = h2::server::handshake(listener.accept().await.unwrap().0).await.unwrap();
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+        }
+    }));
+    let (alone, metrics) = gateway(&format!("upstream = \"h2c://{address}\"")).await;
+    assert_eq!(alone.get("/").await.status, StatusCode::BAD_GATEWAY);
+    assert_eq!(failures(&metrics, "refused"), 2, "it is asked once more, and that is all");
+    drop(refusing);
 }

@@ -222,6 +222,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                     match tokio::spawn(attempt.instrument(Span::current())).await {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
                         Ok(Attempt::Panicked) => return Err(Rejection::Internal.into()),
+                        Ok(Attempt::Broken) => return Err(Rejection::AnswerBroken.into()),
                         Err(panicked) => {
                             error!(correlation_id = %id, error = %panicked, "a run ended before its record was settled");
                             return Err(self.told(Keyed::Unrecorded, Rejection::Internal));

@@ -41,6 +41,8 @@ pub(crate) enum Attempt<I, Req, Res, E> {
     Ran(Result<Response<Body<Res>>, E>),
     /// It ran and panicked.
     Panicked,
+    /// It ran, and the body of its response broke off.
+    Broken,
     /// It did not run, as the key is taken. The service and the request come back.
     Taken(Claim, I, Request<Req>),
     /// It did not run, as the store could not say whether it may.
@@ -121,7 +123,7 @@ impl<S: IdempotencyStore> Detached<S> {
             Ok(Ok(Answered::Broken)) => {
                 error!(correlation_id = %id, "the body of a response to a keyed request broke off");
                 self.abandon(ticket).await;
-                Attempt::Panicked
+                Attempt::Broken
             }
             Ok(Err(error)) => {
                 self.abandon(ticket).await;

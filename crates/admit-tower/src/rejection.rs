@@ -51,6 +51,8 @@ pub enum Rejection {
     Unavailable,
     /// The charges were wrong, or the handler of a keyed request panicked: 500. The cause is in the log.
     Internal,
+    /// The body of the service's answer to a keyed request broke off: 500, and 502 behind a gateway. The cause is in the log.
+    AnswerBroken,
     /// As many keyed requests as may run are running: 503.
     Overloaded,
     /// The idempotency key is missing where one is required: 400.
@@ -100,7 +102,7 @@ impl Rejection {
             Self::Overloaded => {
                 reduced_capacity("Too many requests are running. This one did not run.", "overloaded")
             }
-            Self::Internal => Problem::new(StatusCode::INTERNAL_SERVER_ERROR)
+            Self::Internal | Self::AnswerBroken => Problem::new(StatusCode::INTERNAL_SERVER_ERROR)
                 .detail("The request failed. The cause is in the server's log.")
                 .with("error", "internal"),
             Self::KeyMissing { place } => Problem::new(StatusCode::BAD_REQUEST)

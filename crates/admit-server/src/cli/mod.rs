@@ -9,6 +9,7 @@ mod key;
 mod keys;
 mod keys_file;
 mod migrate;
+mod open_files;
 mod place;
 mod schema;
 mod serve;

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::banner::banner;
+use super::open_files;
 use super::print;
 use super::style::Style;
 use crate::admin;
@@ -118,6 +119,7 @@ fn warn_if_open(server: &Server, address: SocketAddr) {
 async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let Ok((policy, _)) = &read.policy else { return read.policy.map(drop) };
     let (server, rules) = (policy.server.clone(), policy.rules().into_diagnostic()?);
+    open_files::allow_for(server.connections);
     // Before the store, so that a second start on the same machine changes nothing there.
     let listener = listen(server.listen, "--listen").await?;
     let admin_listener = listen(server.admin, "--admin").await?;
@@ -159,7 +161,8 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let certificates = running.certificates().clone();
     let (tls, limits) = (certificates.admin, Limits::default());
     let admin = tokio::spawn(serve_tls(admin_listener, admin, tls, limits, shutdown.clone()));
-    serve_tls(listener, running.router(), certificates.main, Limits::default(), shutdown).await;
+    let limits = Limits { connections: server.connections, ..Limits::default() };
+    serve_tls(listener, running.router(), certificates.main, limits, shutdown).await;
     let _ = admin.await; // As below.
     let _ = reloads.await;
     let _ = maintenance.await; // If it panicked, it has said so.

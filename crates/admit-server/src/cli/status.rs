@@ -12,14 +12,13 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use miette::{IntoDiagnostic, WrapErr, miette};
+use rustls::ClientConfig;
 use tokio::time::timeout;
 
 use super::Output;
 use super::place::block_on;
 use super::style::Style;
-use crate::admin;
-use crate::gateway::roots::client_config;
-use crate::policy::{Upstream, UpstreamLimits, Upstreams};
+use crate::{admin, roots};
 
 /// How long the program may take to answer. It gives its store two seconds.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -33,19 +32,26 @@ const UNREACHABLE: u8 = 2;
 /// Ends with 0 if it is healthy, 1 if it is not (the store does not answer, or the policy on the disk is not in force), and 2
 /// if it cannot be asked.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  admit status\n  admit status --admin http://10.0.0.7:8082 --json")]
+#[command(after_help = "Examples:\n  admit status\n  admit status --admin http://10.0.0.7:8082 --json\n  \
+                        admit status --admin https://admit.internal:8082 --ca internal-ca.pem")]
 pub(super) struct Status {
     /// Where its admin listener is.
     #[arg(long, value_name = "URL", env = "ADMIT_ADMIN", default_value = "http://127.0.0.1:8082")]
     admin: Uri,
-    /// Roots that sign the certificate of an https:// one, beside those of the system.
+    /// Roots that sign its certificate, beside those of the system, in PEM.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// The certificate to show it, where it asks its clients for one, in PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
 }
 
 impl Status {
     pub(super) fn run(self, output: Output) -> ExitCode {
-        match block_on(ask(&self.admin, self.ca)) {
+        match block_on(self.ask()) {
             Ok(status) => {
                 output.tell(&status, |style| text(&status, style));
                 if status.healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -56,35 +62,49 @@ impl Status {
             }
         }
     }
-}
 
-async fn ask(admin: &Uri, ca: Option<PathBuf>) -> miette::Result<admin::Status> {
-    let failed = || format!("the program at {} cannot be asked", admin.to_string().trim_end_matches('/'));
-    let url = format!("{}/status", admin.to_string().trim_end_matches('/'));
-    let request = Request::get(url).body(Body::empty()).into_diagnostic().wrap_err_with(failed)?;
-    let answer = async {
-        let server = Upstreams { urls: vec![Upstream(admin.clone())], ca, limits: UpstreamLimits::default() };
-        let tls = client_config(&server).into_diagnostic()?;
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
-        let client = Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
-        let response = client.request(request).await.map_err(|error| {
-            miette!(
-                help = "is it running there? --admin URL names another place",
-                "{}",
-                admit::Causes(&error)
-            )
-        })?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, MAX_BYTES).collect().await.map_err(|error| miette!("{error}"))?;
-        match head.status.is_success() {
-            true => serde_json::from_slice(&body.to_bytes()).into_diagnostic(),
-            false => Err(miette!("it answers {}: is this an admin listener of admit?", head.status)),
+    async fn ask(&self) -> miette::Result<admin::Status> {
+        let admin = &self.admin;
+        let failed = || format!("the program at {} cannot be asked", admin.to_string().trim_end_matches('/'));
+        let url = format!("{}/status", admin.to_string().trim_end_matches('/'));
+        let request = Request::get(url).body(Body::empty()).into_diagnostic().wrap_err_with(failed)?;
+        let tls = self.tls().wrap_err_with(failed)?;
+        let answer = async {
+            let connector =
+                HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+            let client = Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+            let response = client.request(request).await.map_err(|error| {
+                miette!(
+                    help = "is it running there? --admin URL names another place",
+                    "{}",
+                    admit::Causes(&error)
+                )
+            })?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, MAX_BYTES).collect().await.map_err(|error| miette!("{error}"))?;
+            match head.status.is_success() {
+                true => serde_json::from_slice(&body.to_bytes()).into_diagnostic(),
+                false => Err(miette!("it answers {}: is this an admin listener of admit?", head.status)),
+            }
+        };
+        let answered = timeout(TIME_LIMIT, answer).await;
+        let answered = answered.unwrap_or_else(|_| Err(miette!("it gives no answer within {TIME_LIMIT:?}")));
+        answered.wrap_err_with(failed)
+    }
+
+    fn tls(&self) -> miette::Result<ClientConfig> {
+        let ca = self.ca.as_deref();
+        let is_encrypted = self.admin.scheme_str() == Some("https");
+        let roots = if is_encrypted { roots::with_system(ca) } else { roots::alone(ca) };
+        let client = roots::client(roots.into_diagnostic()?).into_diagnostic()?;
+        match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => {
+                let (chain, key) = admit_listen::identity(certificate, key).into_diagnostic()?;
+                client.with_client_auth_cert(chain, key).into_diagnostic()
+            }
+            _ => Ok(client.with_no_client_auth()),
         }
-    };
-    let answered = timeout(TIME_LIMIT, answer).await;
-    let answered = answered.unwrap_or_else(|_| Err(miette!("it gives no answer within {TIME_LIMIT:?}")));
-    answered.wrap_err_with(failed)
+    }
 }
 
 fn text(status: &admin::Status, style: Style) -> String {

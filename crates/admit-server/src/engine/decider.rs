@@ -34,11 +34,13 @@ impl Decider {
         Self { policy, store, limiter, shadows }
     }
 
-    /// Charges each shadow. What it decides is told to observers alone.
-    pub async fn charge_shadows(&self, request: &Parts, shadows: Vec<Quota>) {
+    /// Charges each shadow. What it decides is told to observers alone; what was debited is returned.
+    pub async fn charge_shadows(&self, request: &Parts, shadows: Vec<Quota>) -> Vec<Admitted> {
+        let mut debited = Vec::new();
         for shadow in shadows {
-            let (Ok(_) | Err(_)) = self.shadows.decide(request, vec![shadow]).await;
+            debited.extend(self.shadows.decide(request, vec![shadow]).await);
         }
+        debited
     }
 
     /// Charges the shadows, and the rest all or nothing.

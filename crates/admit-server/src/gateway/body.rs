@@ -15,9 +15,12 @@ use tokio::sync::watch;
 use tokio::time::{Timeout, timeout};
 
 use super::failure::Failure;
+use super::reserved::drop_from_trailers;
 
 pub(super) type Timer = Pin<Box<Timeout<Pending<()>>>>;
 type BoxError = Box<dyn Error + Send + Sync>;
+/// What went wrong, and from what.
+type Failed = (Failure, Option<hyper::Error>);
 
 pub(super) fn timer(time: Duration) -> Timer {
     Box::pin(timeout(time, pending()))
@@ -69,19 +72,41 @@ impl Idle {
     }
 }
 
+fn passed_on(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+    if let Some(trailers) = frame.trailers_mut() {
+        drop_from_trailers(trailers);
+    }
+    frame
+}
+
 /// The body of a request. Clones share it, so that it can be sent elsewhere as long as nothing of it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Upload(Arc<Mutex<Sent>>);
 
 #[derive(Debug)]
 struct Sent {
-    body: Body,
+    /// Nothing once nobody waits for it.
+    body: Option<Body>,
+    /// Something of it was given.
+    has_begun: bool,
     idle: Idle,
 }
 
 impl Upload {
     pub(super) fn new(body: Body, progress: watch::Sender<Progress>, idle: Duration) -> Self {
-        Self(Arc::new(Mutex::new(Sent { body, idle: Idle { progress, time: idle, waits: None } })))
+        let idle = Idle { progress, time: idle, waits: None };
+        Self(Arc::new(Mutex::new(Sent { body: Some(body), has_begun: false, idle })))
+    }
+
+    /// Whether all of it can still be sent.
+    pub(super) fn is_whole(&self) -> bool {
+        self.with(|sent| !sent.has_begun)
+    }
+
+    /// Ends it, as nobody waits for what is left of it. The client is read no further.
+    fn cut(&self) {
+        let rest = self.with(|sent| sent.body.take_if(|body| !body.is_end_stream()));
+        drop(rest); // Not while it is locked: others' code runs.
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Sent) -> T) -> T {
@@ -97,15 +122,17 @@ impl Sent {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let failure = match Pin::new(&mut self.body).poll_frame(cx) {
+        let Some(body) = &mut self.body else { return Poll::Ready(Some(Err(Failure::Over.into()))) };
+        let failure = match Pin::new(body).poll_frame(cx) {
             Poll::Ready(Some(Err(error))) => {
                 tracing::debug!(cause = &error as &dyn Error, "a request's body broke off");
                 Failure::ClientGone
             }
             Poll::Ready(frame) => {
                 self.stands(Phase::Upstream);
+                self.has_begun = true;
                 self.idle.passed();
-                return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+                return Poll::Ready(frame.map(|frame| frame.map(passed_on).map_err(Into::into)));
             }
             Poll::Pending => {
                 self.stands(Phase::Client);
@@ -130,18 +157,19 @@ impl HttpBody for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.with(|sent| sent.body.is_end_stream())
+        self.with(|sent| sent.body.as_ref().is_some_and(HttpBody::is_end_stream))
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.with(|sent| sent.body.size_hint())
+        self.with(|sent| sent.body.as_ref().map(HttpBody::size_hint).unwrap_or_default())
     }
 }
 
 /// The body of a response. When it fails the client's connection breaks off: a response that was cut short never looks
-/// whole.
+/// whole. Its end is that of the exchange, whatever of the request is still to come: no limit would end that.
 pub(super) struct Download<F> {
     body: Incoming,
+    upload: Upload,
     idle: Idle,
     total: Timer,
     /// Is told once.
@@ -151,12 +179,36 @@ pub(super) struct Download<F> {
 impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
     pub(super) fn new(
         body: Incoming,
+        upload: Upload,
         progress: watch::Sender<Progress>,
         idle: Duration,
         total: Timer,
         failed: F,
     ) -> Self {
-        Self { body, idle: Idle { progress, time: idle, waits: None }, total, failed: Some(failed) }
+        Self { body, upload, idle: Idle { progress, time: idle, waits: None }, total, failed: Some(failed) }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
+        // Asked first: a body that is always there would never be cut.
+        if self.total.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err((Failure::TotalTime, None))));
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err((Failure::BrokeOff, Some(error))))),
+            Poll::Ready(frame) => {
+                self.idle.passed();
+                Poll::Ready(
+                    frame.map(|frame| frame.map(passed_on).map_err(|error| (Failure::BrokeOff, Some(error)))),
+                )
+            }
+            Poll::Pending => self.idle.poll(cx).map(|()| Some(Err((Failure::IdleTime, None)))),
+        }
+    }
+}
+
+impl<F> Drop for Download<F> {
+    fn drop(&mut self) {
+        self.upload.cut();
     }
 }
 
@@ -168,20 +220,12 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> HttpBody for Download<F> 
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
-        let (failure, cause) = match Pin::new(&mut this.body).poll_frame(cx) {
-            Poll::Ready(Some(Err(error))) => (Failure::BrokeOff, Some(error)),
-            Poll::Ready(frame) => {
-                this.idle.passed();
-                return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
-            }
-            Poll::Pending if this.total.as_mut().poll(cx).is_ready() => (Failure::TotalTime, None),
-            Poll::Pending => {
-                ready!(this.idle.poll(cx));
-                (Failure::IdleTime, None)
-            }
+        let (failure, cause) = match ready!(self.poll(cx)) {
+            Some(Err(failed)) => failed,
+            Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+            None => return Poll::Ready(None),
         };
-        if let Some(failed) = this.failed.take() {
+        if let Some(failed) = self.failed.take() {
             failed(failure, cause);
         }
         Poll::Ready(Some(Err(failure.into())))

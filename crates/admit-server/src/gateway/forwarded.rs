@@ -7,6 +7,8 @@ use admit_tower::client_ip::TrustedProxies;
 use http::header::{FORWARDED, HOST, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
+use super::reserved::remove;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -17,9 +19,7 @@ pub(super) fn set(headers: &mut HeaderMap, peer: Option<IpAddr>, encrypted: bool
     let proto = if encrypted { "https" } else { "http" };
     let Some(peer) = peer.map(|peer| peer.to_canonical()) else { return };
     if !trusted.trusts(peer) {
-        for name in [X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, FORWARDED] {
-            headers.remove(name);
-        }
+        remove(headers, is_claim);
     }
     append(headers, X_FORWARDED_FOR, &peer.to_string());
     let host = headers.get(HOST).cloned();
@@ -38,6 +38,11 @@ pub(super) fn set(headers: &mut HeaderMap, peer: Option<IpAddr>, encrypted: bool
         headers.entry(X_FORWARDED_HOST).or_insert(host);
     }
     headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
+}
+
+/// Whether a header of this name tells who the client is and how it came. Upstreams go by more of them than are set here.
+pub(super) fn is_claim(name: &HeaderName) -> bool {
+    name == FORWARDED || name.as_str().starts_with("x-forwarded-") || name == "x-real-ip"
 }
 
 /// Adds an element to a list, in the one line that some upstreams look at.
@@ -64,6 +69,8 @@ mod tests {
             ("x-forwarded-proto", "https"),
             ("x-forwarded-host", "outer.example"),
             ("forwarded", "for=1.1.1.1"),
+            ("x-forwarded-prefix", "/admin"),
+            ("x-real-ip", "1.1.1.1"),
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
@@ -82,7 +89,11 @@ mod tests {
             (&"https".parse().unwrap(), &"outer.example".parse().unwrap())
         );
 
+        assert!(kept.contains_key("x-forwarded-prefix") && kept.contains_key("x-real-ip"));
+
         let own = set_for("2001:db8::1", true, "10.0.0.0/8");
+        // They passed, whoever had sent them.
+        assert!(!own.contains_key("x-forwarded-prefix") && !own.contains_key("x-real-ip"));
         assert_eq!(own["x-forwarded-for"], "2001:db8::1");
         assert_eq!(own["forwarded"], "for=\"[2001:db8::1]\";proto=https;host=\"api.example\"");
         assert_eq!(

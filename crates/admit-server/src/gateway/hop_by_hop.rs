@@ -5,8 +5,11 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-const ALWAYS: [HeaderName; 8] = [
+use super::reserved::is_reserved;
+
+const ALWAYS: [HeaderName; 9] = [
     CONNECTION,
+    HeaderName::from_static("http2-settings"),
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     PROXY_AUTHENTICATE,
@@ -17,17 +20,23 @@ const ALWAYS: [HeaderName; 8] = [
 ];
 
 /// Removes them: those of the standard, and those that `Connection` names. `TE: trailers` stays, as gRPC asks for it,
-/// and `Trailer`, without which HTTP/1.1 passes no trailers on.
+/// and `Trailer`, without which HTTP/1.1 passes no trailers on. So does what decides about the request itself, though a
+/// client should name it in `Connection`.
 pub(super) fn strip(headers: &mut HeaderMap) {
     let wants_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-    let named: Vec<HeaderName> =
-        tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok()).collect();
+    let named = tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok());
+    let named: Vec<HeaderName> = named.filter(|name| !is_reserved(name)).collect();
     for name in ALWAYS.iter().chain(&named) {
         headers.remove(name);
     }
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
+}
+
+/// Whether a body comes in a transfer coding other than `chunked`, which is all that is undone.
+pub(super) fn is_coded(headers: &HeaderMap) -> bool {
+    tokens(headers, &TRANSFER_ENCODING).any(|coding| !coding.eq_ignore_ascii_case("chunked"))
 }
 
 /// The elements of a list of tokens.

@@ -1,7 +1,7 @@
 //! A streaming reverse proxy to one service, served by one upstream or by several.
 //!
 //! Bodies pass as they come, in both directions, also after an upgrade (WebSocket). A request is sent again, to another
-//! upstream if there is one, only where nothing of it was sent before. What goes wrong is told apart: 502 if the upstream
+//! upstream if there is one, only where nothing of it was sent before, or processed as the upstream says. What goes wrong is told apart: 502 if the upstream
 //! cannot be reached or breaks off, 504 if it takes too long, 408 if the client does.
 
 mod body;
@@ -9,6 +9,7 @@ mod failure;
 mod forwarded;
 mod hop_by_hop;
 mod request_head;
+mod reserved;
 pub(crate) mod roots;
 mod rotation;
 mod target;
@@ -29,7 +30,7 @@ use admit_listen::{Encrypted, Peer};
 use admit_tower::CorrelationId;
 use admit_tower::client_ip::TrustedProxies;
 use axum::body::Body;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::sync::watch;
 use tower::Service;
@@ -41,6 +42,7 @@ use failure::Failure;
 use rotation::Rotation;
 use target::Target;
 
+pub(crate) use failure::of_a_record;
 pub use roots::GatewayError;
 pub(crate) use unambiguous::unambiguous;
 
@@ -56,6 +58,15 @@ struct Shared {
     upstreams: Upstreams,
     rotation: Rotation,
     metrics: Metrics,
+}
+
+/// A request that was sent, and is answered.
+struct Exchange {
+    id: CorrelationId,
+    upgrade: Option<upgrade::Upgrade>,
+    upload: Upload,
+    progress: watch::Sender<Progress>,
+    total: Timer,
 }
 
 impl Gateway {
@@ -110,7 +121,11 @@ impl Gateway {
         let upload = Upload::new(body, progress.clone(), shared.upstreams.limits.idle);
         let mut total = timer(shared.upstreams.limits.total);
         let mut failure = Failure::Connect; // Of the last upstream; there is one.
-        for member in order {
+        // Where all of them have refused the request unread, the first is asked once more.
+        for (i, member) in order.iter().chain(order.first()).enumerate() {
+            if i == order.len() && failure != Failure::Refused {
+                break;
+            }
             let target = &member.target;
             let mut request = Request::from_parts(parts.clone(), upload.clone());
             target.address(&mut request, path.clone());
@@ -119,46 +134,46 @@ impl Gateway {
             let (failed, cause) = match head {
                 Ok(response) => {
                     shared.rotation.take_in(member);
-                    return self.clone().answer(response, upgrade, progress, total, target, id);
+                    let exchange = Exchange { id, upgrade, upload, progress, total };
+                    return self.clone().answer(response, exchange, target);
                 }
                 Err(failed) => failed,
             };
-            shared.failed(&id, &target.to_string(), failed, cause.as_ref().map(|cause| cause as _));
             failure = failed;
-            if !failure.is_before_the_request() {
-                shared.rotation.take_in(member);
+            let is_away = failure.is_before_the_request();
+            let is_known = is_away && !shared.rotation.leave_out(member);
+            shared.failed(&id, target, failed, cause.as_ref().map(|cause| cause as _), is_known);
+            if is_away {
+                continue;
+            }
+            shared.rotation.take_in(member);
+            if failure != Failure::Refused || !upload.is_whole() {
                 break;
             }
-            shared.rotation.leave_out(member);
         }
         failure.response()
     }
 
-    fn answer(
-        self,
-        mut response: Response<Incoming>,
-        upgrade: Option<upgrade::Upgrade>,
-        progress: watch::Sender<Progress>,
-        total: Timer,
-        target: &Target,
-        id: CorrelationId,
-    ) -> Response<Body> {
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return match upgrade {
-                Some(upgrade) => upgrade.join(response.map(Body::new), self.shared.upstreams.limits.idle),
-                None => {
-                    self.shared.failed(&id, &target.to_string(), Failure::BrokeOff, None); // It was not asked to.
-                    Failure::BrokeOff.response()
-                }
-            };
+    fn answer(self, mut response: Response<Incoming>, exchange: Exchange, target: &Target) -> Response<Body> {
+        let Exchange { id, upgrade, upload, progress, total } = exchange;
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let upgrade = upgrade.filter(|upgrade| switches && upgrade.is_to(response.headers()));
+        if let Some(upgrade) = upgrade {
+            return upgrade.join(response.map(Body::new), self.shared.upstreams.limits.idle);
+        }
+        if switches || hop_by_hop::is_coded(response.headers()) {
+            // To what nobody asked for, or in a coding that would be lost.
+            self.shared.failed(&id, target, Failure::Nonsense, None, false);
+            return Failure::Nonsense.response();
         }
         hop_by_hop::strip(response.headers_mut());
-        let (shared, upstream) = (self.shared.clone(), target.to_string());
+        *response.version_mut() = Version::HTTP_11; // The gateway's own, whatever the upstream's is.
+        let (shared, target) = (self.shared.clone(), target.clone());
         let failed = move |failure, cause: Option<hyper::Error>| {
-            shared.failed(&id, &upstream, failure, cause.as_ref().map(|cause| cause as _));
+            shared.failed(&id, &target, failure, cause.as_ref().map(|cause| cause as _), false);
         };
         let idle = self.shared.upstreams.limits.idle;
-        response.map(|body| Body::new(Download::new(body, progress, idle, total, failed)))
+        response.map(|body| Body::new(Download::new(body, upload, progress, idle, total, failed)))
     }
 }
 
@@ -196,21 +211,24 @@ impl Shared {
         }
     }
 
-    /// Tells operators.
+    /// Tells operators: metrics each time, and the log unless it `is_known`, for while an upstream is away each request meets
+    /// it.
     fn failed(
         &self,
         id: &CorrelationId,
-        upstream: &str,
+        upstream: &Target,
         failure: Failure,
         cause: Option<&(dyn Error + 'static)>,
+        is_known: bool,
     ) {
         let cause = Causes(cause.unwrap_or(&failure));
-        match failure.kind() {
-            Some(kind) => {
-                self.metrics.upstream_failed(kind);
-                tracing::error!(correlation_id = %id, upstream, error = %cause, "{failure}");
-            }
-            None => tracing::debug!(correlation_id = %id, upstream, error = %cause, "{failure}"),
+        let kind = failure.kind();
+        if let Some(kind) = kind {
+            self.metrics.upstream_failed(kind);
+        }
+        match kind.is_some() && !is_known {
+            true => tracing::error!(correlation_id = %id, %upstream, error = %cause, "{failure}"),
+            false => tracing::debug!(correlation_id = %id, %upstream, error = %cause, "{failure}"),
         }
     }
 }

@@ -1,16 +1,24 @@
 //! The head of a request as any upstream reads it, whichever protocol the client speaks.
 
-use http::header::{COOKIE, HOST};
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Request};
 
+use super::reserved::drop_lookalikes;
+
 /// HTTP/2 names the host in `:authority` and may send a cookie in several lines (RFC 9113, section 8.2.3), which servers
-/// of HTTP/1.1 do not expect.
+/// of HTTP/1.1 do not expect. `Content-Length: 010` is ten, and eight to some servers.
 pub(super) fn settle<B>(request: &mut Request<B>) {
     let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     if let Some(authority) = authority {
         request.headers_mut().insert(HOST, authority);
     }
     join_cookies(request.headers_mut());
+    drop_lookalikes(request.headers_mut());
+    let length =
+        request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if let Some(length) = length {
+        request.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
 }
 
 fn join_cookies(headers: &mut HeaderMap) {

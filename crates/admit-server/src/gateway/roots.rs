@@ -1,12 +1,10 @@
 //! What the certificates of upstreams are checked against.
 
-use std::sync::Arc;
-
 use admit_listen::TlsError;
-use rustls::crypto::ring;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 
 use crate::policy::Upstreams;
+use crate::roots;
 
 /// An upstream whose certificate cannot be checked.
 #[derive(Debug, thiserror::Error)]
@@ -28,21 +26,10 @@ pub enum GatewayError {
 /// The roots of the system and those of the file, if any upstream is encrypted.
 pub(crate) fn client_config(upstreams: &Upstreams) -> Result<ClientConfig, GatewayError> {
     let is_encrypted = upstreams.urls.iter().any(|url| url.0.scheme_str() == Some("https"));
-    let mut roots = match &upstreams.ca {
-        Some(file) => admit_listen::roots(file)?,
-        None => RootCertStore::empty(),
-    };
-    if is_encrypted {
-        let system = rustls_native_certs::load_native_certs();
-        for error in &system.errors {
-            tracing::warn!(cause = %error, "some of the system's root certificates cannot be read");
-        }
-        roots.add_parsable_certificates(system.certs); // A few old roots are no longer parsed.
-        if roots.is_empty() {
-            return Err(GatewayError::NoRoots);
-        }
+    let ca = upstreams.ca.as_deref();
+    let roots = if is_encrypted { roots::with_system(ca)? } else { roots::alone(ca)? };
+    if is_encrypted && roots.is_empty() {
+        return Err(GatewayError::NoRoots);
     }
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions()?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    Ok(roots::client(roots)?.with_no_client_auth())
 }

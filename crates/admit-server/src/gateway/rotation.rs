@@ -64,17 +64,20 @@ impl Rotation {
         order
     }
 
-    pub(super) fn leave_out(&self, member: &Member) {
-        self.leave_out_at(member, self.clock.now());
+    /// True if it was not left out before.
+    pub(super) fn leave_out(&self, member: &Member) -> bool {
+        self.leave_out_at(member, self.clock.now())
     }
 
-    fn leave_out_at(&self, member: &Member, now: Timestamp) {
+    fn leave_out_at(&self, member: &Member, now: Timestamp) -> bool {
         let until = now.saturating_add(LEFT_OUT).unix_micros();
-        member.out_until.store(until, Ordering::Relaxed);
+        member.out_until.swap(until, Ordering::Relaxed) == IN
     }
 
     pub(super) fn take_in(&self, member: &Member) {
-        member.out_until.store(IN, Ordering::Relaxed);
+        if member.out_until.swap(IN, Ordering::Relaxed) != IN {
+            tracing::info!(upstream = %member.target, "an upstream that was left out is back");
+        }
     }
 }
 
@@ -100,7 +103,7 @@ mod tests {
         let (rotation, start) = (rotation(), Timestamp::MIN.saturating_add(LEFT_OUT));
         assert_eq!([(); 4].map(|()| order(&rotation, start)), ["abc", "bca", "cab", "abc"]);
         let [_, b, _] = rotation.members() else { panic!("there are three") };
-        rotation.leave_out_at(b, start);
+        assert!(rotation.leave_out_at(b, start) && !rotation.leave_out_at(b, start), "it is told once");
         assert_eq!([(); 3].map(|()| order(&rotation, start)), ["cab", "cab", "acb"]);
         let over = start.saturating_add(LEFT_OUT);
         assert_eq!([(); 3].map(|()| order(&rotation, over)), ["bca", "cab", "acb"]);

@@ -72,6 +72,7 @@ impl Target {
         tcp.enforce_http(false); // The connector around it speaks TLS.
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(KEEP_ALIVE));
+        tcp.set_connect_timeout(Some(limits.connect)); // Shared by the addresses of a name: one that hangs leaves time.
         let https = || HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
         let (one, both) = (https().enable_http1(), https().enable_all_versions());
         let one = InTime { connector: one.wrap_connector(tcp.clone()), limit: limits.connect };

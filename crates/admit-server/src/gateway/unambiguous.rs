@@ -13,7 +13,7 @@ use super::failure::problem;
 /// Answers those with 400, before they are charged.
 pub(crate) async fn unambiguous(request: Request, next: Next) -> Response {
     let Err(why) = check(&request) else { return next.run(request).await };
-    let mut response = problem(StatusCode::BAD_REQUEST, why, "bad_request");
+    let mut response = problem(StatusCode::BAD_REQUEST, why, "bad_request").into_response();
     if request.version() < Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -23,6 +23,9 @@ pub(crate) async fn unambiguous(request: Request, next: Next) -> Response {
 fn check<B>(request: &Request<B>) -> Result<(), &'static str> {
     if *request.method() == Method::CONNECT {
         return Err("this is a gateway to one service, and makes no tunnels");
+    }
+    if request.uri().path().is_empty() {
+        return Err("its target is no path");
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, None) = (hosts.next(), hosts.next()) else { return Err("the request has more than one Host") };
@@ -66,7 +69,7 @@ mod tests {
         for host in ["", "a b", "a/b", "a,b", "u@a", "a:x", "http://a", "a?b"] {
             assert!(!h1("/", &[host]), "{host:?}");
         }
-        assert!(is_good(Version::HTTP_10, "/", &[]));
+        assert!(is_good(Version::HTTP_10, "/", &[]) && !h1("a:80", &["a:80"]) && h1("*", &["a"]));
         assert!(is_good(Version::HTTP_2, "http://a/", &[]) && is_good(Version::HTTP_2, "http://a/", &["a"]));
         assert!(!is_good(Version::HTTP_2, "http://a/", &["b"]) && !is_good(Version::HTTP_2, "/", &[]));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
@@ -15,7 +15,7 @@ use super::hop_by_hop::tokens;
 
 /// An upgrade that a client asked for.
 pub(super) struct Upgrade {
-    protocol: HeaderValue,
+    protocols: HeaderValue,
     client: OnUpgrade,
 }
 
@@ -23,19 +23,34 @@ pub(super) struct Upgrade {
 pub(super) fn asked(request: &mut Request<Body>) -> Option<Upgrade> {
     let headers = request.headers();
     let asks = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-    let protocol = headers.get(UPGRADE).filter(|_| asks)?.clone();
-    // The upgrade to HTTP/2 in the clear is about this connection, and obsolete (RFC 9113).
-    if protocol.as_bytes().eq_ignore_ascii_case(b"h2c") {
-        return None;
+    if !asks || request.version() != Version::HTTP_11 {
+        return None; // HTTP/1.0 has to be answered as if it had not asked (RFC 9110, section 7.8).
     }
-    Some(Upgrade { protocol, client: hyper::upgrade::on(request) })
+    let protocols: Vec<&str> = tokens(headers, &UPGRADE).filter(|protocol| !is_http(protocol)).collect();
+    let protocols =
+        HeaderValue::try_from(protocols.join(", ")).ok().filter(|protocols| !protocols.is_empty())?;
+    Some(Upgrade { protocols, client: hyper::upgrade::on(request) })
+}
+
+/// Other forms of HTTP, and TLS, are about this connection. Behind an upgrade to one of them a client would send the
+/// upstream requests that no budget sees.
+fn is_http(protocol: &str) -> bool {
+    let name = protocol.split('/').next().unwrap_or_default();
+    ["h2c", "h2", "http", "tls"].iter().any(|http| name.eq_ignore_ascii_case(http))
 }
 
 impl Upgrade {
     /// Asks the upstream for it.
     pub(super) fn ask(&self, headers: &mut HeaderMap) {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(UPGRADE, self.protocol.clone());
+        headers.insert(UPGRADE, self.protocols.clone());
+    }
+
+    /// Whether this answer switches to something that was asked for.
+    pub(super) fn is_to(&self, answer: &HeaderMap) -> bool {
+        let asked = self.protocols.to_str().unwrap_or_default();
+        let was_asked = |protocol: &str| asked.split(", ").any(|asked| asked.eq_ignore_ascii_case(protocol));
+        tokens(answer, &UPGRADE).next().is_some() && tokens(answer, &UPGRADE).all(was_asked)
     }
 
     /// Joins the two connections once both have switched, until one of them ends or nothing passes for `idle`. The response

@@ -28,7 +28,7 @@ impl Wrong {
         Self { span: value.span(), message: message.into(), help: help.into() }
     }
 
-    fn kind(value: Value<'_>, wanted: &str) -> Self {
+    pub(super) fn kind(value: Value<'_>, wanted: &str) -> Self {
         Self::new(value, format!("this is {}", a_kind(value)), format!("write {wanted}"))
     }
 

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use admit::Retention;
-use admit_listen::TlsFiles;
+use admit_listen::{Limits, TlsFiles};
 use admit_tower::Dialect;
 use admit_tower::client_ip::{ForwardedField, IpNet, TrustedProxies};
 use http::HeaderName;
+use toml::de::DeValue;
 
 use super::idempotency::duration;
 use super::problems::{Problems, Span};
@@ -19,6 +20,9 @@ use super::tls;
 use super::upstream::Upstreams;
 use super::{Decisions, Tokens};
 
+/// The most clients that may be let in at once: each takes two sockets, and some tens of kilobytes.
+const MAX_CONNECTIONS: usize = 100_000;
+
 /// What the program itself is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
@@ -26,6 +30,8 @@ pub struct Server {
     pub listen: SocketAddr,
     /// Where metrics, health and administration are.
     pub admin: SocketAddr,
+    /// The most clients of the main listener at once, as [`admit_listen::Limits::connections`].
+    pub connections: usize,
     /// Where buckets and records are kept.
     pub store: StoreUrl,
     /// The service behind the gateway.
@@ -114,6 +120,7 @@ impl Server {
         let address = || plain::<SocketAddr>("an IP address and a port, as in \"127.0.0.1:8080\"");
         let listen = section.member("listen", address());
         let admin = section.member("admin", address());
+        let connections = section.member("connections", connections);
         let store = section.member(
             "store",
             parsed("\"memory:\", \"sqlite:PATH\" or \"postgres://USER:PASSWORD@HOST/DATABASE\""),
@@ -151,6 +158,7 @@ impl Server {
         Self {
             listen: listen.unwrap_or(default.listen),
             admin: admin.unwrap_or(default.admin),
+            connections: connections.unwrap_or(default.connections),
             store: store.unwrap_or(default.store),
             upstream,
             trusted: TrustedProxies::new(nets.unwrap_or_default(), field),
@@ -200,6 +208,7 @@ impl Default for Server {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             admin: SocketAddr::from(([127, 0, 0, 1], 8082)),
+            connections: Limits::default().connections,
             store: StoreUrl("sqlite:admit.db".to_owned()),
             upstream: Upstreams::default(),
             trusted: TrustedProxies::none(),
@@ -213,6 +222,16 @@ impl Default for Server {
             admin_tokens: Tokens::default(),
         }
     }
+}
+
+fn connections(value: Value<'_>) -> Result<usize, Wrong> {
+    let DeValue::Integer(number) = value.get_ref() else {
+        return Err(Wrong::kind(value, "a number of connections, as in 4096"));
+    };
+    let number = usize::from_str_radix(number.as_str(), number.radix()).ok();
+    number
+        .filter(|number| (1..=MAX_CONNECTIONS).contains(number))
+        .ok_or_else(|| Wrong::new(value, "this many connections there cannot be", "write 1 to 100000"))
 }
 
 /// A net, or an address alone.

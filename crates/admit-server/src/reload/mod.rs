@@ -115,13 +115,14 @@ struct Shared {
 #[derive(Debug)]
 pub struct Reloader {
     running: Running,
+    /// Received from the start on: until then a SIGHUP ends the program.
+    hangups: Signal,
     asks: mpsc::Receiver<oneshot::Sender<Answer>>,
     /// What the files had when they were last tried.
     tried: Content,
     /// Whether it was the store that could not take them.
     try_again: bool,
     store_interval: Duration,
-    hangups: Signal,
 }
 
 impl Running {
@@ -409,6 +410,12 @@ fn needs_restart(before: &Server, after: &Server) -> Option<Report> {
     let members = [
         ("listen", before.listen.to_string(), after.listen.to_string(), before.listen == after.listen),
         ("admin", before.admin.to_string(), after.admin.to_string(), before.admin == after.admin),
+        (
+            "connections",
+            before.connections.to_string(),
+            after.connections.to_string(),
+            before.connections == after.connections,
+        ),
         ("store", before.store.to_string(), after.store.to_string(), before.store == after.store),
     ];
     let (member, from, to, _) = members.into_iter().find(|(.., same)| !same)?;

@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use tracing::field::Empty;
-use tracing::{Instrument, Span};
+use tracing::{Instrument, Level, Metadata, Span};
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -30,7 +30,7 @@ pub struct Tracing {
 /// traces to where the variables of OpenTelemetry say, as in `OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317`; without
 /// one of them none. Must be called on a Tokio runtime then.
 pub fn start() -> Tracing {
-    let logged = filter_fn(|metadata| metadata.target() != TARGET).and(LevelFilter::INFO);
+    let logged = filter_fn(is_logged).and(LevelFilter::INFO);
     let log = match std::io::stderr().is_terminal() {
         true => fmt::layer().with_target(false).with_writer(std::io::stderr).with_filter(logged).boxed(),
         false => fmt::layer().json().with_writer(std::io::stderr).with_filter(logged).boxed(),
@@ -54,6 +54,13 @@ pub fn start() -> Tracing {
         registry.init();
         Tracing {}
     }
+}
+
+/// The libraries of HTTP warn of what a client does wrong, once for each connection: clients would fill the disk.
+fn is_logged(metadata: &Metadata<'_>) -> bool {
+    let is_of_clients = |name| metadata.target().split("::").next() == Some(name);
+    metadata.target() != TARGET
+        && (*metadata.level() == Level::ERROR || !["h2", "hyper", "rustls"].into_iter().any(is_of_clients))
 }
 
 /// A span for each request, within the trace that the client began, if it did (`traceparent`). What the request is
