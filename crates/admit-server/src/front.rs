@@ -27,7 +27,7 @@ use crate::engine::{Charges, Decider, Facts, Malformed, Store, tenant};
 use crate::gateway::{Gateway, unambiguous};
 use crate::measured::Measured;
 use crate::metrics::Metrics;
-use crate::path;
+use crate::path::Reading;
 use crate::policy::{BudgetRule, CostSource, Identity, Keys, Policy, Route};
 use crate::{api, bearer, body, envoy};
 
@@ -135,9 +135,14 @@ async fn count(State(front): State<Front>, request: Request, next: Next) -> Resp
 /// Works out what the request is charged, and how it is kept from running twice.
 async fn plan(State(front): State<Front>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let path = path::normalised(parts.uri.path());
-    let Some((route, names)) = front.decider.policy.routes.find(&parts.method, &path) else {
-        return next.run(Request::from_parts(parts, body)).await; // The policy says nothing of it.
+    let reading = match Reading::of(parts.uri.path()) {
+        Ok(reading) => reading,
+        Err(error) => return ambiguous(&error),
+    };
+    let (route, names) = match front.decider.policy.routes.find_read(&parts.method, &reading) {
+        Ok(Some(found)) => found,
+        Ok(None) => return next.run(Request::from_parts(parts, body)).await, // The policy says nothing of it.
+        Err(error) => return ambiguous(&error),
     };
     let identity = front.identity(&parts.headers);
     if identity.is_none() && front.asks_for_identity(route) {
@@ -156,7 +161,7 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
     };
     let facts = Facts {
         method: &parts.method,
-        path: &path,
+        path: &reading.path,
         names,
         query: parts.uri.query(),
         headers: &parts.headers,
@@ -180,6 +185,12 @@ fn unknown() -> Response {
     let problem =
         Problem::new(StatusCode::UNAUTHORIZED).detail("send a known API key").with("error", "unauthorized");
     problem.header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")).into_response()
+}
+
+/// What would be charged could be another thing than what runs.
+fn ambiguous(error: &dyn std::error::Error) -> Response {
+    let problem = Problem::new(StatusCode::BAD_REQUEST).detail(error.to_string());
+    problem.with("error", "bad_request").into_response()
 }
 
 fn refuse(malformed: &Malformed) -> Response {

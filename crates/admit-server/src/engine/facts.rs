@@ -60,11 +60,13 @@ impl<'a> Facts<'a> {
         self.names.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value)
     }
 
-    /// The first value of a parameter of the query, without its percent signs.
+    /// The value of a parameter of the query, without its percent signs. One that stands twice has none, as a service may
+    /// read another one of them.
     pub(super) fn parameter(&self, wanted: &str) -> Option<Cow<'a, str>> {
         let pairs = self.query?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let mut values = pairs.filter(|(name, _)| decoded(name) == wanted).map(|(_, value)| decoded(value));
-        values.next()
+        let first = values.next()?;
+        values.next().is_none().then_some(first)
     }
 }
 
