@@ -60,3 +60,21 @@ async fn a_postgres_that_hangs_is_told_from_one_that_refuses_outage() {
     assert_eq!(told(&directory, &serving).await, well);
     serving.stop().await;
 }
+
+/// A server that only reads, and a scope without a budget of the policy, were told as well: what was asked was a question that
+/// they answer, or none.
+#[tokio::test]
+async fn a_postgres_that_only_reads_is_told_from_one_that_is_well_outage() {
+    let (directory, postgres) = (tempfile::tempdir().unwrap(), Postgres::fast().unwrap());
+    std::fs::write(directory.path().join("admit.toml"), "scopes = [\"exports\"]\n").unwrap();
+    let serving = Serving::start(&directory, &["admit.toml", "--store", &postgres.url()]).await;
+    assert_eq!(told(&directory, &serving).await.0, 200);
+    postgres.psql("ALTER SYSTEM SET default_transaction_read_only = on").unwrap();
+    postgres.psql("SELECT pg_reload_conf()").unwrap();
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(100));
+    let rejected = (503, "rejected".to_owned(), "rejected".to_owned(), 1, "0".to_owned());
+    while told(&directory, &serving).await != rejected {
+        tick.tick().await; // Its sessions take the setting when they come to it.
+    }
+    serving.stop().await;
+}

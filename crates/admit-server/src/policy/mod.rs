@@ -35,6 +35,7 @@ mod route;
 mod routes;
 mod section;
 mod server;
+mod shown;
 mod sources;
 mod tls;
 mod tokens;
@@ -57,6 +58,7 @@ pub use upstream::{Upstream, UpstreamError, UpstreamLimits, Upstreams};
 
 use problems::Problems;
 use section::{Section, document, list};
+use shown::Hides;
 
 /// The largest policy file, in bytes.
 pub const MAX_POLICY_BYTES: usize = 1 << 20;
@@ -97,7 +99,7 @@ impl Policy {
     /// # Errors
     /// [`PolicyErrors`] with everything that is wrong.
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyErrors> {
-        document("a policy", file, text, Self::read)
+        document("a policy", file, text, Hides::LikeTokens, Self::read)
     }
 
     /// A policy of a few budgets that hold for every request, all kept by the same.

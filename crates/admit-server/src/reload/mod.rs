@@ -390,10 +390,14 @@ impl Reloader {
 
 /// What cannot change while the program runs.
 fn needs_restart(before: &Server, after: &Server) -> Option<Report> {
+    let way = |tls: bool| if tls { "encrypted" } else { "in the clear" }.to_owned();
+    let tls = |name, before: bool, after: bool| (name, way(before), way(after), before == after);
     let members = [
         ("listen", before.listen.to_string(), after.listen.to_string(), before.listen == after.listen),
         ("admin", before.admin.to_string(), after.admin.to_string(), before.admin == after.admin),
         ("store", before.store.to_string(), after.store.to_string(), before.store == after.store),
+        tls("tls", before.tls.is_some(), after.tls.is_some()),
+        tls("admin_tls", before.admin_tls.is_some(), after.admin_tls.is_some()),
     ];
     let (member, from, to, _) = members.into_iter().find(|(.., same)| !same)?;
     Some(miette!(
