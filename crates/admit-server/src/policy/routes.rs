@@ -20,6 +20,9 @@ pub struct Routes {
     routes: Vec<Route>,
 }
 
+/// A route, and what stands for the names in its path.
+type Found<'r, 'p> = (&'r Route, Vec<(String, &'p str)>);
+
 impl Routes {
     pub(super) fn new(routes: impl Iterator<Item = (Route, Span)>, problems: &Problems) -> Self {
         let mut all = Self::default();
@@ -70,7 +73,7 @@ impl Routes {
     }
 
     /// The route of a request, and what stands for the names in its path, in the form that a [`Reading`] has.
-    pub fn find<'p>(&self, method: &Method, path: &'p str) -> Option<(&Route, Vec<(String, &'p str)>)> {
+    pub fn find<'p>(&self, method: &Method, path: &'p str) -> Option<Found<'_, 'p>> {
         let found = self.paths.at(path).or_else(|_| self.without_rest.at(path)).ok()?;
         let at = |method: &str| {
             let mut routes = self.by_path[*found.value].iter().map(|&index| &self.routes[index]);
@@ -92,7 +95,7 @@ impl Routes {
         &self,
         method: &Method,
         reading: &'p Reading,
-    ) -> Result<Option<(&Route, Vec<(String, &'p str)>)>, TwoRoutes> {
+    ) -> Result<Option<Found<'_, 'p>>, TwoRoutes> {
         let whole = self.find(method, &reading.path);
         let split = reading.split.as_deref().and_then(|path| self.find(method, path));
         match (whole, split) {
