@@ -1,6 +1,6 @@
 //! What changes something: for who presents an admin token, and only there where the policy has some.
 
-use admit::{Causes, Key, Scope};
+use admit::{BudgetStore, Causes, Key, Scope};
 use admit_tower::{Problem, Rejection, strict_json};
 use axum::Json;
 use axum::body::Bytes;
@@ -70,9 +70,7 @@ pub(super) async fn reset(State(running): State<Running>, headers: HeaderMap, bo
     };
     let in_force = running.in_force();
     let known = scope.parse::<Scope>().ok();
-    let Some(scope) =
-        known.filter(|scope| in_force.policy.budgets.iter().any(|budget| budget.scope == *scope))
-    else {
+    let Some(scope) = known.filter(|scope| in_force.store.rules().scopes.contains(scope)) else {
         return wrong(format!("there is no budget {scope:?}"));
     };
     let key = Key::of(key);
