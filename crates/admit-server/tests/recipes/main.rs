@@ -63,7 +63,9 @@ async fn holds(page: &str, proxy: Proxy, main_file: &str, says: Says) {
     }
     for path in ["/v1/./things", "/x/../v1/things", "/v1/things/%2e%2e/%2E%2E/free"] {
         let answer = stand.post(path, &[], "a body").await;
-        assert!([400, 429].contains(&answer.status), "{path}: {answer:?}"); // Some proxies follow dots before they ask.
+        // Some proxies follow dots before they ask, and forward what they asked about.
+        let is_free = answer.status == 200 && answer.body == "POST /free a body" && path.ends_with("/free");
+        assert!([400, 429].contains(&answer.status) || is_free, "{path}: {answer:?}");
     }
     assert_eq!(stand.post("/free", &[], "").await.status, 200);
 
