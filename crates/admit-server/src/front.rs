@@ -151,13 +151,17 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
     let announced = body.size_hint().exact();
     let asks_for_body = front.asks_for_body(route);
     let is_read = asks_for_body || announced.is_none() && front.asks_for_length(route);
-    let (json, body) = match is_read {
+    let (json, is_unreadable, body) = match is_read {
         true => match read(body).await {
-            Ok((bytes, body)) => (strict_json::parse(&bytes).ok().filter(|_| asks_for_body), body),
+            Ok((bytes, body)) if asks_for_body => match strict_json::parse(&bytes) {
+                Ok(json) => (Some(json), false, body),
+                Err(_) => (None, !bytes.is_empty(), body),
+            },
+            Ok((_, body)) => (None, false, body),
             Err(Rejection::BodyTooLarge { .. }) if !asks_for_body => return refuse(&Malformed::Length),
             Err(rejection) => return rejection.problem().into_response(),
         },
-        false => (None, body),
+        false => (None, false, body),
     };
     let facts = Facts {
         method: &parts.method,
@@ -169,6 +173,7 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         identity,
         body_bytes: announced.or_else(|| body.size_hint().exact()),
         json: json.as_ref(),
+        is_unreadable,
         entries: &[],
     };
     let (planned, shadows) = match front.planned(route, &facts) {

@@ -113,3 +113,33 @@ async fn a_name_in_a_path_has_one_bucket() {
     assert_eq!(status(&gateway, "GET", "/users/a%2fb").await, 429);
     assert_eq!(status(&gateway, "GET", "/users/a%2Fposts").await, 400, "one user, or the posts of another");
 }
+
+/// A body that only the service could read had the cost of one without the member.
+#[tokio::test]
+async fn a_body_that_is_no_json_does_not_hide_its_cost() {
+    let upstream = upstream().await;
+    let policy = r#"
+        [budgets.tokens]
+        rate = "1000/hour"
+        by = "const:all"
+        cost = { from = "json:/max_tokens", otherwise = 1 }
+        [[routes]]
+        match = "POST /chat"
+        budgets = ["tokens"]
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let post = async |body: &'static str| {
+        gateway.send(Request::builder().method(Method::POST), "/chat", body).await.status.as_u16()
+    };
+    for hidden in [
+        r#"{"max_tokens": 9, "max_tokens": 900000}"#,
+        "{\"max_tokens\": 900000, \"x\": NaN}",
+        "\u{feff}{\"max_tokens\": 900000}",
+        r#"{"max_tokens": 900000} "#.trim_end_matches([' ', '}']),
+        r#"{"max_tokens": "900000"}"#,
+    ] {
+        assert_eq!(post(hidden).await, 400, "{hidden}");
+    }
+    assert_eq!([post("").await, post("{}").await, post(r#"{"max_tokens": 900}"#).await], [200; 3]);
+    assert_eq!(post(r#"{"max_tokens": 900}"#).await, 429);
+}

@@ -134,7 +134,8 @@ fn cost(source: &CostSource, facts: &Facts<'_>) -> Result<Cost, Malformed> {
                 }
                 Carrier::Json(pointer) => {
                     let value = facts.json.and_then(|json| json.pointer(pointer.as_str()));
-                    (format!("the member {pointer} of the body"), value.map(Value::as_f64))
+                    let carried = if facts.is_unreadable { Some(None) } else { value.map(Value::as_f64) };
+                    (format!("the member {pointer} of the body"), carried)
                 }
             };
             let cost = match (carried, otherwise) {
@@ -178,6 +179,7 @@ mod tests {
                 identity: self.identity.as_ref(),
                 body_bytes: Some(17),
                 json: self.json.as_ref(),
+                is_unreadable: false,
                 entries: &[],
             }
         }

@@ -29,6 +29,8 @@ pub struct Facts<'a> {
     pub body_bytes: Option<u64>,
     /// Its body, if it was read and is JSON.
     pub json: Option<&'a Value>,
+    /// Its body was read, and is neither empty nor JSON: a service may still find something in it.
+    pub is_unreadable: bool,
     /// The entries of an Envoy descriptor; an HTTP request has none.
     pub entries: &'a [(&'a str, &'a str)],
 }
@@ -46,6 +48,7 @@ impl<'a> Facts<'a> {
             identity: None,
             body_bytes: None,
             json: None,
+            is_unreadable: false,
             entries: &[],
         }
     }
