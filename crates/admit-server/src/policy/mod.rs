@@ -50,7 +50,7 @@ pub use idempotency::IdempotencyRule;
 pub use keys::{Identity, KeyEntry, Keys};
 pub use problems::{PolicyErrors, PolicyProblem};
 pub use route::{Pattern, PatternError, Route};
-pub use routes::Routes;
+pub use routes::{Routes, TwoRoutes};
 pub use server::{KeysFrom, Server, StoreUrl, StoreUrlError};
 pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
 pub use tokens::Tokens;
