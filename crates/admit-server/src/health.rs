@@ -58,7 +58,9 @@ pub fn advice(kind: UnavailableKind) -> &'static str {
         UnavailableKind::Rejected => {
             "the store answers, and refuses to do what it is asked: look for missing rights, or a read-only server"
         }
-        UnavailableKind::Full => "a bound is reached: of the queue to the store, or of what it may hold",
+        UnavailableKind::Full => {
+            "there is no room: in the queue to the store, on its disk, or under the bound of one in memory"
+        }
         UnavailableKind::Failed => "the store failed; the log has the cause",
     }
 }

@@ -23,6 +23,7 @@ pub(super) fn kind(error: &CallError) -> UnavailableKind {
             Some(code) if [SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE].contains(code) => {
                 UnavailableKind::TimedOut
             }
+            Some(code) if *code == SqlState::DISK_FULL => UnavailableKind::Full,
             Some(code) if ends_sessions(code) => UnavailableKind::Broken,
             Some(_) => UnavailableKind::Rejected,
             None => UnavailableKind::Broken, // The server said nothing: the connection is gone.
