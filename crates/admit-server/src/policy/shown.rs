@@ -159,7 +159,7 @@ mod tests {
             "decision_tokens = \"s3cret\"\n[budgets.x]\nrate = \"1/hour\"",
             "admin_tokens = [\n  \"s3cret\", # s3cret\n  s3cret\n]\n[budgets.x]\nrate = \"1/hour\"",
             "admin_tokens = s3cret s3cret==\nlisten = \"a\"",
-            "decison_tokens = [\"s3cret\nlisten = \"a\"",
+            "decisions_tokens = [\"s3cret\nlisten = \"a\"",
             "\"decision_tokens\"=[\"s3cret\"",
         ] {
             let shown = Hides::LikeTokens.shown(text);
