@@ -22,7 +22,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::from_fn;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -116,6 +116,8 @@ struct Shared {
 pub struct Reloader {
     running: Running,
     asks: mpsc::Receiver<oneshot::Sender<Answer>>,
+    /// Heard from the start on: one that comes before reloads run would end the program.
+    hangups: Signal,
     /// What the files had when they were last tried.
     tried: Content,
     /// Whether it was the store that could not take them.
@@ -126,13 +128,15 @@ impl Running {
     /// Puts the first policy in force, on a store that was opened with its rules.
     ///
     /// # Errors
-    /// A report, if what was read is no policy, its keys cannot be read, or its upstream cannot be spoken to.
+    /// A report, if what was read is no policy, its keys cannot be read, its upstream cannot be spoken to, or signals cannot
+    /// be received.
     pub async fn start(
         source: Source,
         read: Read,
         store: AnyStore,
         metrics: Metrics,
     ) -> Result<(Self, Reloader), Report> {
+        let hangups = signal(SignalKind::hangup()).into_diagnostic()?;
         let (policy, keys) = read.policy?;
         let certificates = Certificates::load(&policy.server).into_diagnostic()?;
         let keys = store_keys::of(&policy, keys, &store, None).await?;
@@ -150,8 +154,13 @@ impl Running {
             certificates,
             asks,
         }));
-        let reloader =
-            Reloader { running: running.clone(), asks: asked, tried: read.content, try_again: false };
+        let reloader = Reloader {
+            running: running.clone(),
+            asks: asked,
+            hangups,
+            tried: read.content,
+            try_again: false,
+        };
         Ok((running, reloader))
     }
 
@@ -266,11 +275,7 @@ enum Cause {
 
 impl Reloader {
     /// Reloads when a file changed, at SIGHUP, and when it is asked for, until `shutdown` is cancelled.
-    ///
-    /// # Errors
-    /// A report, if signals cannot be received.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Report> {
-        let mut hangups = signal(SignalKind::hangup()).into_diagnostic()?;
+    pub async fn run(mut self, shutdown: CancellationToken) {
         let mut watch = Watch::start();
         if let Some(file) = self.running.source().file() {
             watch.follow(&[file.to_owned()]);
@@ -281,9 +286,9 @@ impl Reloader {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let (cause, reply) = tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
+                () = shutdown.cancelled() => return,
                 Some(reply) = self.asks.recv() => (Cause::Asked, Some(reply)),
-                Some(()) = hangups.recv() => (Cause::Asked, None),
+                Some(()) = self.hangups.recv() => (Cause::Asked, None),
                 () = watch.changed() => (Cause::Files, None),
                 _ = ticks.tick() => match self.try_again {
                     true => (Cause::Again, None),

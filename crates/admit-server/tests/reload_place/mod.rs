@@ -80,7 +80,7 @@ pub(crate) struct Place {
     pub(crate) running: Running,
     pub(crate) server: Server,
     store: String,
-    _reloads: AbortOnDropHandle<miette::Result<()>>,
+    _reloads: AbortOnDropHandle<()>,
 }
 
 impl Place {
