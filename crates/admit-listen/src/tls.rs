@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -42,6 +42,12 @@ pub enum TlsError {
         file: PathBuf,
         /// Why not.
         source: io::Error,
+    },
+    /// A directory, a pipe or a device.
+    #[error("{} is no regular file", .file.display())]
+    NotAFile {
+        /// What is none.
+        file: PathBuf,
     },
     /// A file is too large to be one of certificates or keys.
     #[error("{} is larger than {MAX_FILE_BYTES} bytes, and so no file of certificates or keys", .file.display())]
@@ -216,8 +222,14 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
     let unreadable = |source| TlsError::Unreadable { file: file.to_owned(), source };
-    if fs::metadata(file).map_err(unreadable)?.len() > MAX_FILE_BYTES {
-        return Err(TlsError::TooLarge { file: file.to_owned() });
+    if !fs::metadata(file).map_err(unreadable)?.is_file() {
+        return Err(TlsError::NotAFile { file: file.to_owned() }); // Who reads a pipe may wait for ever.
     }
-    fs::read(file).map_err(unreadable)
+    let mut read = Vec::new();
+    let opened = fs::File::open(file).map_err(unreadable)?;
+    opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut read).map_err(unreadable)?;
+    match read.len() as u64 > MAX_FILE_BYTES {
+        true => Err(TlsError::TooLarge { file: file.to_owned() }),
+        false => Ok(read),
+    }
 }

@@ -28,7 +28,7 @@ use crate::engine::{Charges, Decider, Facts, Malformed, Store, tenant};
 use crate::gateway::{Gateway, of_a_record, unambiguous};
 use crate::measured::Measured;
 use crate::metrics::Metrics;
-use crate::path;
+use crate::path::Reading;
 use crate::policy::{BudgetRule, CostSource, Identity, Keys, Policy, Route};
 use crate::{api, bearer, body, envoy};
 
@@ -141,9 +141,14 @@ async fn count(State(front): State<Front>, mut request: Request, next: Next) -> 
 /// Works out what the request is charged, and how it is kept from running twice.
 async fn plan(State(front): State<Front>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let path = path::normalised(parts.uri.path());
-    let Some((route, names)) = front.decider.policy.routes.find(&parts.method, &path) else {
-        return next.run(Request::from_parts(parts, body)).await; // The policy says nothing of it.
+    let reading = match Reading::of(parts.uri.path()) {
+        Ok(reading) => reading,
+        Err(error) => return ambiguous(&error),
+    };
+    let (route, names) = match front.decider.policy.routes.find_read(&parts.method, &reading) {
+        Ok(Some(found)) => found,
+        Ok(None) => return next.run(Request::from_parts(parts, body)).await, // The policy says nothing of it.
+        Err(error) => return ambiguous(&error),
     };
     let identity = front.identity(&parts.headers);
     if identity.is_none() && front.asks_for_identity(route) {
@@ -152,17 +157,21 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
     let announced = body.size_hint().exact();
     let asks_for_body = front.asks_for_body(route);
     let is_read = asks_for_body || announced.is_none() && front.asks_for_length(route);
-    let (json, body) = match is_read {
+    let (json, is_unreadable, body) = match is_read {
         true => match read(body).await {
-            Ok((bytes, body)) => (strict_json::parse(&bytes).ok().filter(|_| asks_for_body), body),
+            Ok((bytes, body)) if asks_for_body => match strict_json::parse(&bytes) {
+                Ok(json) => (Some(json), false, body),
+                Err(_) => (None, !bytes.is_empty(), body),
+            },
+            Ok((_, body)) => (None, false, body),
             Err(Rejection::BodyTooLarge { .. }) if !asks_for_body => return refuse(&Malformed::Length),
             Err(rejection) => return rejection.problem().into_response(),
         },
-        false => (None, body),
+        false => (None, false, body),
     };
     let facts = Facts {
         method: &parts.method,
-        path: &path,
+        path: &reading.path,
         names,
         query: parts.uri.query(),
         headers: &parts.headers,
@@ -170,6 +179,7 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         identity,
         body_bytes: announced.or_else(|| body.size_hint().exact()),
         json: json.as_ref(),
+        is_unreadable,
         entries: &[],
     };
     let (planned, shadows) = match front.planned(route, &facts) {
@@ -195,6 +205,12 @@ fn unknown() -> Response {
     let problem =
         Problem::new(StatusCode::UNAUTHORIZED).detail("send a known API key").with("error", "unauthorized");
     problem.header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")).into_response()
+}
+
+/// What would be charged could be another thing than what runs.
+fn ambiguous(error: &dyn std::error::Error) -> Response {
+    let problem = Problem::new(StatusCode::BAD_REQUEST).detail(error.to_string());
+    problem.with("error", "bad_request").into_response()
 }
 
 fn refuse(malformed: &Malformed) -> Response {

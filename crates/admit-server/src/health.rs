@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use admit::{BudgetStore, Charge, Key, Now, TakeError, Unavailable, UnavailableKind};
+use admit_tower::CorrelationId;
 use tokio::time::timeout;
 
 use crate::measured::Measured;
@@ -11,7 +12,8 @@ use crate::reload::Running;
 /// How long the store may take to answer: who asks for health, or scrapes metrics, waits for some seconds at the most.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// Asks the store for a bucket that nobody has, which writes nothing.
+/// Asks the store for a bucket that nobody has, and has something given back to it, which only a store that can be written
+/// does; it changes nothing.
 ///
 /// # Errors
 /// [`Unavailable`], of the kind in which it does not answer.
@@ -25,11 +27,19 @@ pub async fn store(running: &Running) -> Result<(), Unavailable> {
 
 async fn ask(running: &Running) -> Result<(), Unavailable> {
     let in_force = running.in_force();
-    let Some(budget) = in_force.policy.budgets.first() else { return Ok(()) };
-    let probe = [Charge::one(budget.scope.clone(), Key::hashed("health"), budget.budget)];
     let store = Measured::new(in_force.store.clone(), running.metrics().store.clone());
-    match timeout(TIME_LIMIT, store.peek(&probe, Now::Store)).await {
-        Ok(Ok(_) | Err(TakeError::Charge(_))) => Ok(()), // A policy that was taken has no wrong charges.
+    // Any scope will do, also one that callers bring budgets to, with a budget that one token fits in.
+    let scope = store.rules().scopes.iter().next().cloned();
+    let (Some(scope), Ok(budget)) = (scope, "1/second".parse()) else { return Ok(()) };
+    // Nobody can guess it, and so have it filled.
+    let nobody = Key::hashed(CorrelationId::random().to_string());
+    let probe = [Charge::one(scope, nobody, budget)];
+    let ask = async {
+        let _ = store.peek(&probe, Now::Store).await?; // Whatever it is, it answered.
+        store.refund(&probe).await
+    };
+    match timeout(TIME_LIMIT, ask).await {
+        Ok(Ok(()) | Err(TakeError::Charge(_))) => Ok(()), // One token of one a second is right for every store.
         Ok(Err(TakeError::Unavailable(cause))) => Err(cause),
         Err(elapsed) => Err(Unavailable::timed_out("budget", elapsed)),
     }
@@ -48,7 +58,9 @@ pub fn advice(kind: UnavailableKind) -> &'static str {
         UnavailableKind::Rejected => {
             "the store answers, and refuses to do what it is asked: look for missing rights, or a read-only server"
         }
-        UnavailableKind::Full => "a bound is reached: of the queue to the store, or of what it may hold",
+        UnavailableKind::Full => {
+            "there is no room: in the queue to the store, on its disk, or under the bound of one in memory"
+        }
         UnavailableKind::Failed => "the store failed; the log has the cause",
     }
 }

@@ -1,5 +1,6 @@
 //! Where the policy comes from, and how it is read whole.
 
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -102,14 +103,15 @@ impl Source {
 
     fn read_into(&self, seen: &mut Sha256, files: &mut Vec<PathBuf>) -> Result<(Policy, Keys), Report> {
         let mut read = |file: PathBuf| {
-            let text = text(&file);
-            seen.update([u8::from(text.is_ok())]);
-            seen.update(match &text {
-                Ok(text) => Sha256::digest(text),
+            let bytes = bytes(&file);
+            seen.update([u8::from(bytes.is_ok())]);
+            seen.update(match &bytes {
+                Ok(bytes) => Sha256::digest(bytes),
                 Err(error) => Sha256::digest(format!("{error:?}")),
             });
+            let failed = format!("{} cannot be read", file.display());
             files.push(file);
-            text
+            bytes.and_then(|bytes| String::from_utf8(bytes).into_diagnostic().wrap_err(failed))
         };
         let (mut policy, keys) = match &self.origin {
             Origin::File(file) => {
@@ -154,9 +156,24 @@ impl Source {
 
 pub(crate) fn text(file: &Path) -> Result<String, Report> {
     let failed = || format!("{} cannot be read", file.display());
-    let size = std::fs::metadata(file).into_diagnostic().wrap_err_with(failed)?.len();
-    if size > MAX_POLICY_BYTES as u64 {
-        return Err(miette!("{} is larger than {MAX_POLICY_BYTES} bytes", file.display()));
+    String::from_utf8(bytes(file)?).into_diagnostic().wrap_err_with(failed)
+}
+
+/// What a file has. A pipe or a device is none: who reads one may wait for ever, or read without an end.
+fn bytes(file: &Path) -> Result<Vec<u8>, Report> {
+    let failed = || format!("{} cannot be read", file.display());
+    if !std::fs::metadata(file).into_diagnostic().wrap_err_with(failed)?.is_file() {
+        return Err(miette!("{} is no regular file", file.display()));
     }
-    std::fs::read_to_string(file).into_diagnostic().wrap_err_with(failed)
+    let mut read = Vec::new();
+    let opened = std::fs::File::open(file).into_diagnostic().wrap_err_with(failed)?;
+    opened
+        .take(MAX_POLICY_BYTES as u64 + 1)
+        .read_to_end(&mut read)
+        .into_diagnostic()
+        .wrap_err_with(failed)?;
+    match read.len() > MAX_POLICY_BYTES {
+        true => Err(miette!("{} is larger than {MAX_POLICY_BYTES} bytes", file.display())),
+        false => Ok(read),
+    }
 }

@@ -149,3 +149,12 @@ async fn a_status_that_refusals_cannot_have_is_told() {
     let of_the_request = Request::get("/authorize/a?refuse_with=402");
     assert_eq!(ask(&service, of_the_request, "203.0.113.9").await.status(), 200);
 }
+
+/// Envoy asks about the path `/` at `/authorize/`.
+#[tokio::test]
+async fn the_root_is_asked_about_with_and_without_its_slash() {
+    let service = service().await;
+    for path in ["/authorize", "/authorize/", "/authorize/?x=1"] {
+        assert_eq!(ask(&service, Request::get(path), "203.0.113.9").await.status(), 200, "{path}");
+    }
+}

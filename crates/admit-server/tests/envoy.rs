@@ -229,7 +229,7 @@ async fn what_is_out_of_bounds_is_an_invalid_argument() {
         request([]),
         request([(); 65].map(|()| one())),
         request([descriptor(&many)]),
-        request([descriptor(&[("path", &"x".repeat(1_025))])]),
+        request([descriptor(&[(&"x".repeat(1_025), "/a")])]),
         request([negative]),
     ] {
         let status = service.grpc.clone().should_rate_limit(wrong).await.unwrap_err();
@@ -284,10 +284,10 @@ async fn ext_authz_decides_as_authorize_does() {
     let service = Service::start(ROUTES).await;
     let channel = Channel::from_shared(format!("http://{}", service.address)).unwrap().connect().await;
     let client = AuthorizationClient::new(channel.unwrap());
-    let check = async |method: &str, client_address: &str| {
+    let check_path = async |method: &str, path: &str, client_address: &str| {
         let http = HttpRequest {
             method: method.into(),
-            path: "/v1/jobs?x=1".into(),
+            path: path.into(),
             headers: [("x-user", "ann"), (":authority", "a")].map(|(n, v)| (n.into(), v.into())).into(),
             ..HttpRequest::default()
         };
@@ -304,6 +304,8 @@ async fn ext_authz_decides_as_authorize_does() {
             .await
             .map(tonic::Response::into_inner)
     };
+    let check =
+        async |method: &str, client_address: &str| check_path(method, "/v1/jobs?x=1", client_address).await;
     let name = |option: &HeaderValueOption| option.header.clone().unwrap().key;
     let allowed = check("POST", "203.0.113.9").await.unwrap();
     let Some(HttpResponse::OkResponse(ok)) = allowed.http_response else { panic!("{allowed:?}") };
@@ -320,6 +322,33 @@ async fn ext_authz_decides_as_authorize_does() {
         let response = check(method, client).await.unwrap().http_response;
         assert!(matches!(response, Some(HttpResponse::OkResponse(_))), "{response:?}");
     }
-    let status = check("NO METHOD", "203.0.113.9").await.unwrap_err();
+    // No decision was told about these, and Envoy may let such requests pass.
+    for (method, path) in [
+        ("NO METHOD", "/v1/jobs"),
+        ("POST", "/v1/<jobs>"),
+        ("POST", "v1"),
+        ("POST", "/v1/../jobs"),
+        ("POST", ""),
+    ] {
+        let denied = check_path(method, path, "203.0.113.9").await.unwrap().http_response;
+        let Some(HttpResponse::DeniedResponse(denied)) = denied else { panic!("{denied:?}") };
+        assert_eq!(denied.status.unwrap().code, 400, "{method} {path}");
+    }
+    let nothing = CheckRequest { attributes: Some(AttributeContext::default()) };
+    let status = client.clone().check(nothing).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
+}
+
+/// A client that made its path or header long enough was not decided on, and Envoy let it pass.
+#[tokio::test]
+async fn a_value_of_any_length_has_a_bucket() {
+    let service = Service::start(POLICY).await;
+    let long = "x".repeat(60 << 10);
+    let of = || request([descriptor(&[("user", &long)])]);
+    for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
+        let answer = service.grpc.clone().should_rate_limit(of()).await.unwrap().into_inner();
+        assert_eq!(answer.overall_code(), expected);
+    }
+    let zeros = request([descriptor(&[("user", "00000000-0000-0000-0000-000000000000")])]);
+    assert!(service.grpc.clone().should_rate_limit(zeros).await.is_ok());
 }

@@ -43,10 +43,10 @@ async fn a_request_passes_as_it_is_without_what_is_about_the_connection() {
         .header("x-private", "1")
         .header("x-forwarded-for", "6.6.6.6")
         .header("x-own", "kept");
-    let seen = gateway.send(request, "/a%2Fb//c/../d?x=%20&y", "body").await.json();
+    let seen = gateway.send(request, "/a%2Fb//c;p/d/?x=%20&y", "body").await.json();
     assert_eq!(
         (&seen["method"], &seen["path"], &seen["length"]),
-        (&json!("PUT"), &json!("/a%2Fb//c/../d?x=%20&y"), &json!(4))
+        (&json!("PUT"), &json!("/a%2Fb//c;p/d/?x=%20&y"), &json!(4))
     );
     let headers = seen["headers"].as_array().unwrap();
     let has = |name: &str, value: &str| headers.contains(&json!([name, value]));
@@ -75,8 +75,7 @@ async fn budgets_hold_whatever_the_spelling_of_the_path() {
     "#;
     let gateway = Server::gateway(upstream.address, policy).await;
     let user = |name: &str| Request::builder().method(Method::POST).header("x-user", name);
-    for (path, status) in [("/v1/jobs", 200), ("/v1/%6Aobs", 200), ("//v1/./jobs", 429), ("/v1/jobs?x", 429)]
-    {
+    for (path, status) in [("/v1/jobs", 200), ("/v1/%6Aobs", 200), ("//v1/jobs/", 429), ("/v1/jobs?x", 429)] {
         assert_eq!(gateway.send(user("ann"), path, "").await.status, status, "{path}");
     }
     let refused = gateway.send(user("ann"), "/v1/jobs", "").await;

@@ -77,6 +77,10 @@ async fn keys_in_a_file_are_taken_at_once_and_its_comments_stay() {
     let (code, _, said) =
         run(&directory, &["keys", "revoke", &hash[..4], "--yes", "--policy", "admit.toml"]).await;
     assert!(code == 1 && said.contains("too little of a hash"), "{said}");
+    // The key in the place of its hash stood in the error.
+    let (code, _, said) =
+        run(&directory, &["keys", "revoke", &second, "--yes", "--policy", "admit.toml"]).await;
+    assert!(code == 1 && said.contains("this is no hash") && !said.contains(&second), "{said}");
     json(&directory, &["keys", "revoke", &hash, "--yes", "--policy", "admit.toml"]).await;
     until(&serving, &first, 401).await;
     assert_eq!(serving.get_with_key("/authorize", &second).await, 200);

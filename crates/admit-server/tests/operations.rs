@@ -150,6 +150,41 @@ async fn a_bucket_is_named_by_what_its_budget_is_kept_by() {
     serving.stop().await;
 }
 
+/// A scope that callers bring budgets to was no budget of the policy, and its buckets could neither be seen nor reset.
+#[tokio::test]
+async fn buckets_of_budgets_that_callers_bring_are_listed_shown_and_reset() {
+    let token = HEXLOWER.encode(&Sha256::digest("t"));
+    let directory = place(&format!(
+        "store = \"sqlite:admit.db\"\nscopes = [\"exports\"]\nadmin_tokens = [\"{token}\"]\n"
+    ));
+    let url = format!("sqlite:{}", directory.path().join("admit.db").display());
+    let scope: admit::Scope = "exports".parse().unwrap();
+    let rules = admit::Rules::new([scope.clone()]).unwrap();
+    let store = admit_store::AnyStore::open(&url, rules).await.unwrap();
+    let ann = admit::Charge::one(scope, admit::Key::of("ann"), "10/hour".parse().unwrap());
+    assert!(
+        admit::BudgetStore::take(&store, std::slice::from_ref(&ann), admit::Now::Store)
+            .await
+            .unwrap()
+            .is_granted()
+    );
+    let policy = ["--policy", "admit.toml"];
+    for list in [&["buckets", "list", "exports"][..], &["buckets", "show", "exports", "ann"]] {
+        let (code, _, said) = run(&directory, &[list, &policy].concat()).await;
+        assert!(code == 1 && said.contains("add --budget"), "{said}");
+        let told = json(&directory, &[list, &policy, &["--budget", "10/hour"]].concat()).await;
+        assert!(told.to_string().contains("\"level\":9."), "{told}");
+    }
+    let reset =
+        json(&directory, &[&["buckets", "reset", "exports", "ann", "--yes"][..], &policy].concat()).await;
+    assert_eq!(reset["existed"], true);
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let (status, reset) =
+        serving.change("/buckets/reset", "t", "{\"scope\": \"exports\", \"key\": \"ann\"}").await;
+    assert_eq!((status, &reset["existed"]), (200, &json!(false)), "{reset}");
+    serving.stop().await;
+}
+
 #[tokio::test]
 async fn pages_follow_each_other_in_every_store_processes() {
     let postgres = Postgres::fast().unwrap();

@@ -20,6 +20,16 @@ struct Told {
     up: String,
 }
 
+impl Told {
+    fn well() -> Self {
+        Self { ready: 200, problem: String::new(), health: "up".into(), code: 0, up: "1".into() }
+    }
+
+    fn away(kind: &str) -> Self {
+        Self { ready: 503, problem: kind.into(), health: kind.into(), code: 1, up: "0".into() }
+    }
+}
+
 /// Beside it, the metrics. All are asked at once, as each gives the store two seconds.
 async fn told(directory: &tempfile::TempDir, serving: &Serving) -> (Told, String) {
     let url = format!("http://{}", serving.admin);
@@ -44,29 +54,43 @@ async fn a_postgres_that_hangs_is_told_from_one_that_refuses_outage() {
     let (directory, postgres) = (tempfile::tempdir().unwrap(), Postgres::fast().unwrap());
     std::fs::write(directory.path().join("admit.toml"), POLICY).unwrap();
     let serving = Serving::start(&directory, &["admit.toml", "--store", &postgres.url()]).await;
-    let well = Told { ready: 200, problem: String::new(), health: "up".into(), code: 0, up: "1".into() };
-    let away =
-        |kind: &str| Told { ready: 503, problem: kind.into(), health: kind.into(), code: 1, up: "0".into() };
     assert_eq!(serving.get("/authorize").await.0, 200);
-    assert_eq!(told(&directory, &serving).await.0, well);
+    assert_eq!(told(&directory, &serving).await.0, Told::well());
 
     postgres.pause().unwrap();
     let (now, before) = told(&directory, &serving).await;
-    assert_eq!(now, away("timeout"));
+    assert_eq!(now, Told::away("timeout"));
     assert_eq!(serving.get("/authorize").await.0, 503, "unavailable, and no refusal");
     let (_, after) = serving.ask_admin("/metrics").await;
     assert!(errors(&after, "timeout") > errors(&before, "timeout") && errors(&after, "refused") == 0);
     postgres.resume().unwrap();
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(100));
-    while told(&directory, &serving).await.0 != well {
+    while told(&directory, &serving).await.0 != Told::well() {
         tick.tick().await; // What waited for it has to end first.
     }
 
     postgres.stop(Shutdown::Immediate).unwrap();
-    assert_eq!(told(&directory, &serving).await.0, away("refused"));
+    assert_eq!(told(&directory, &serving).await.0, Told::away("refused"));
     assert_eq!(serving.get("/authorize").await.0, 503);
     assert!(errors(&serving.ask_admin("/metrics").await.1, "refused") > 0);
     postgres.start_again().unwrap();
-    assert_eq!(told(&directory, &serving).await.0, well);
+    assert_eq!(told(&directory, &serving).await.0, Told::well());
+    serving.stop().await;
+}
+
+/// A server that only reads, and a scope without a budget of the policy, were told as well: what was asked was a question that
+/// they answer, or none.
+#[tokio::test]
+async fn a_postgres_that_only_reads_is_told_from_one_that_is_well_outage() {
+    let (directory, postgres) = (tempfile::tempdir().unwrap(), Postgres::fast().unwrap());
+    std::fs::write(directory.path().join("admit.toml"), "scopes = [\"exports\"]\n").unwrap();
+    let serving = Serving::start(&directory, &["admit.toml", "--store", &postgres.url()]).await;
+    assert_eq!(told(&directory, &serving).await.0, Told::well());
+    postgres.psql("ALTER SYSTEM SET default_transaction_read_only = on").unwrap();
+    postgres.psql("SELECT pg_reload_conf()").unwrap();
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(100));
+    while told(&directory, &serving).await.0 != Told::away("rejected") {
+        tick.tick().await; // Its sessions take the setting when they come to it.
+    }
     serving.stop().await;
 }

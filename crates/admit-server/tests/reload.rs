@@ -100,6 +100,14 @@ async fn what_takes_a_restart_refuses_the_whole_file() {
     assert_eq!(place.granted(9).await, 2);
 }
 
+/// A hangup that came between the line that says where the program listens and the first step of what reloads ended it.
+#[tokio::test]
+async fn a_hangup_before_reloads_run_ends_nothing() {
+    let place = Place::start("memory:", &budget("2/hour")).await; // What reloads has not had its turn yet.
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+    place.reloads("unchanged").await;
+}
+
 #[tokio::test]
 async fn a_file_that_is_written_over_or_renamed_over_is_seen() {
     let place = Place::start("memory:", &budget("1/hour")).await;

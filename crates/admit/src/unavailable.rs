@@ -24,9 +24,9 @@ pub enum UnavailableKind {
     TimedOut,
     /// The connection broke off before the answer.
     Broken,
-    /// It answered that it does not do this: a right is missing, it is read-only, a lock was not to be had.
+    /// It answered that it does not do this: a right is missing, it is read-only.
     Rejected,
-    /// A bound is reached: of a queue, or of what a store in memory may hold.
+    /// There is no room: in a queue, on its disk, or under the bound of a store in memory.
     Full,
     /// Anything else.
     Failed,

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use crate::bearer;
+use crate::engine::named_bucket;
 use crate::reload::{ReloadError, Reloaded, Running};
 
 /// The answer to who has no token; nothing to who has one.
@@ -72,11 +73,11 @@ pub(super) async fn reset(State(running): State<Running>, headers: HeaderMap, bo
         );
     };
     let in_force = running.in_force();
-    let Some(rule) = in_force.policy.budgets.iter().find(|budget| budget.scope.as_str() == scope) else {
+    let Some((scope, rule)) = in_force.policy.scope(scope) else {
         return wrong(format!("there is no budget {scope:?}"));
     };
-    let (scope, key) = match rule.bucket_or_uuid(&key) {
-        Ok(key) => (&rule.scope, key),
+    let key = match named_bucket(rule, &key) {
+        Ok(key) => key,
         Err(error) => return wrong(error.to_string()),
     };
     match in_force.store.delete_bucket(scope, key).await {

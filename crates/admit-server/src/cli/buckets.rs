@@ -11,6 +11,7 @@ use serde_json::json;
 use super::Output;
 use super::confirm::confirm;
 use super::place::{Place, block_on};
+use crate::engine::named_bucket;
 use crate::policy::{BudgetRule, Policy};
 use crate::text_of_time::rfc3339;
 
@@ -39,6 +40,9 @@ pub(super) struct List {
     /// Begin behind this key: the last one of the page before.
     #[arg(long, value_name = "UUID")]
     after: Option<String>,
+    /// Tell by this budget, as in "100/hour"; a scope that callers bring budgets to has none in the policy.
+    #[arg(long)]
+    budget: Option<Budget>,
     #[command(flatten)]
     place: Place,
 }
@@ -63,6 +67,9 @@ pub(super) struct Show {
     /// Tell by the budget of this tenant.
     #[arg(long)]
     tenant: Option<String>,
+    /// Tell by this budget, as in "100/hour"; a scope that callers bring budgets to has none in the policy.
+    #[arg(long)]
+    budget: Option<Budget>,
 }
 
 #[derive(Debug, Args)]
@@ -119,10 +126,10 @@ impl Shown {
     }
 }
 
-fn rule<'p>(policy: &'p Policy, scope: &str) -> miette::Result<&'p BudgetRule> {
-    let found = policy.budgets.iter().find(|budget| budget.scope.as_str() == scope);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = policy.budgets.iter().map(|budget| budget.scope.as_str()).collect();
+/// A scope of the policy, and its budget if it has one there.
+fn find<'p>(policy: &'p Policy, scope: &str) -> miette::Result<(&'p Scope, Option<&'p BudgetRule>)> {
+    policy.scope(scope).ok_or_else(|| {
+        let names: Vec<&str> = policy.scopes().map(|(known, _)| known.as_str()).collect();
         miette!(
             help = "name the policy with --policy FILE, if it is another",
             "the policy has no budget {scope:?}; it has {}",
@@ -131,9 +138,13 @@ fn rule<'p>(policy: &'p Policy, scope: &str) -> miette::Result<&'p BudgetRule> {
     })
 }
 
+fn brought(scope: &Scope) -> miette::Report {
+    miette!(help = "add --budget, as in --budget 100/hour", "the budgets of {scope} come with its callers")
+}
+
 impl One {
-    fn key(&self, rule: &BudgetRule) -> miette::Result<Key> {
-        rule.bucket_or_uuid(&self.key).into_diagnostic()
+    fn key(&self, rule: Option<&BudgetRule>) -> miette::Result<Key> {
+        named_bucket(rule, &self.key).into_diagnostic()
     }
 }
 
@@ -150,19 +161,18 @@ impl Buckets {
 impl List {
     fn run(self, output: Output) -> miette::Result<()> {
         let policy = self.place.policy()?;
-        let rule = rule(&policy, &self.scope)?;
+        let (scope, rule) = find(&policy, &self.scope)?;
+        let budget = self.budget.or(rule.map(|rule| rule.budget)).ok_or_else(|| brought(scope))?;
         let (after, limit) = (self.after.as_deref().map(Key::of), usize::from(self.limit));
         let mut page = block_on(async {
             let store = self.place.existing(&policy).await?;
-            store.buckets(&rule.scope, after, limit + 1).await.into_diagnostic()
+            store.buckets(scope, after, limit + 1).await.into_diagnostic()
         })?;
         let more = page.len() > limit;
         page.truncate(limit);
         let next = page.last().filter(|_| more).map(|(key, _)| key.to_string());
-        let shown: Vec<Shown> = page
-            .into_iter()
-            .map(|(key, bucket)| Shown::of(&rule.scope, key, Some(bucket), rule.budget))
-            .collect();
+        let shown: Vec<Shown> =
+            page.into_iter().map(|(key, bucket)| Shown::of(scope, key, Some(bucket), budget)).collect();
         output.tell(&json!({"buckets": shown, "next": next}), |style| {
             let rows: Vec<[String; 4]> = shown
                 .iter()
@@ -188,14 +198,15 @@ impl List {
 impl Show {
     fn run(self, output: Output) -> miette::Result<()> {
         let policy = self.one.place.policy()?;
-        let rule = rule(&policy, &self.one.scope)?;
+        let (scope, rule) = find(&policy, &self.one.scope)?;
+        let of_policy = rule.map(|rule| rule.budget_of(self.tenant.as_deref(), self.plan.as_deref()));
+        let budget = self.budget.or(of_policy).ok_or_else(|| brought(scope))?;
         let key = self.one.key(rule)?;
         let bucket = block_on(async {
             let store = self.one.place.existing(&policy).await?;
-            store.bucket(&rule.scope, key).await.into_diagnostic()
+            store.bucket(scope, key).await.into_diagnostic()
         })?;
-        let budget = rule.budget_of(self.tenant.as_deref(), self.plan.as_deref());
-        let shown = Shown::of(&rule.scope, key, bucket, budget);
+        let shown = Shown::of(scope, key, bucket, budget);
         output.tell(&shown, |style| {
             let line = |name: &str, what: &str| format!("{} {what}\n", style.dim(&format!("{name:<12}")));
             line("bucket", &format!("{} {}", shown.scope, shown.key))
@@ -214,8 +225,8 @@ impl Show {
 impl Reset {
     fn run(self, output: Output) -> miette::Result<()> {
         let policy = self.one.place.policy()?;
-        let rule = rule(&policy, &self.one.scope)?;
-        let (scope, key) = (&rule.scope, self.one.key(rule)?);
+        let (scope, rule) = find(&policy, &self.one.scope)?;
+        let key = self.one.key(rule)?;
         confirm(
             &format!("Have the bucket {key} of {scope} full again in {}?", policy.server.store),
             self.yes,

@@ -197,6 +197,10 @@ impl List {
 impl Revoke {
     async fn run(self, output: Output) -> miette::Result<()> {
         let wanted = self.hash.to_ascii_lowercase();
+        // It may be the key itself, which no terminal or log should have.
+        if !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            bail!("this is no hash; write the first digits of one, as admit keys list shows them");
+        }
         if wanted.len() < NAMED {
             bail!("{wanted:?} is too little of a hash: write {NAMED} digits of it or more");
         }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use admit::{Cost, Key};
 use admit_tower::{Quota, client_ip};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use super::facts::Facts;
@@ -70,11 +71,17 @@ fn key(source: &KeySource, facts: &Facts<'_>) -> Key {
         return match part {
             KeyPart::ApiKey => facts.identity.map_or_else(|| Key::hashed(""), |identity| identity.key),
             KeyPart::Ip => client_ip::key(facts.client),
-            part => Key::of(&text(part, facts)),
+            part => key_of(&text(part, facts)),
         };
     }
     let texts: Vec<_> = source.parts.iter().map(|part| text(part, facts)).collect();
     joined(texts.iter().map(AsRef::as_ref))
+}
+
+/// Zeros mark an identifier that was never set, which a store refuses; from a client they are a text like any other.
+fn key_of(text: &str) -> Key {
+    let key = Key::of(text);
+    if key.is_zero() { Key::hashed(text) } else { key }
 }
 
 pub(super) fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> Key {
@@ -92,7 +99,7 @@ fn text<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Cow<'f, str> {
         KeyPart::Tenant => facts.identity.map(|identity| Cow::Borrowed(identity.tenant.as_str())),
         KeyPart::Ip => Some(Cow::Owned(client_ip::group(facts.client).to_string())),
         KeyPart::Header(name) => {
-            facts.headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
+            only(facts.headers, name).flatten().map(|value| String::from_utf8_lossy(value.as_bytes()))
         }
         KeyPart::Path(name) => facts.name(name).map(Cow::Borrowed),
         KeyPart::Query(name) => facts.parameter(name),
@@ -108,6 +115,13 @@ fn text<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Cow<'f, str> {
     found.unwrap_or_default()
 }
 
+/// The value of a header, if it has one, and nothing in its place if it has several: of these a service may read another one.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Option<&'h HeaderValue>> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    Some(values.next().is_none().then_some(first))
+}
+
 fn cost(source: &CostSource, facts: &Facts<'_>) -> Result<Cost, Malformed> {
     match source {
         CostSource::Constant(cost) => Ok(*cost),
@@ -115,15 +129,13 @@ fn cost(source: &CostSource, facts: &Facts<'_>) -> Result<Cost, Malformed> {
         CostSource::Carried { from, otherwise } => {
             let (place, carried) = match from {
                 Carrier::Header(name) => {
-                    let value = facts.headers.get(name);
-                    (
-                        format!("the header {name}"),
-                        value.map(|value| value.to_str().ok().and_then(|text| text.trim().parse().ok())),
-                    )
+                    let number = |value: &HeaderValue| value.to_str().ok()?.trim().parse().ok();
+                    (format!("the header {name}"), only(facts.headers, name).map(|value| number(value?)))
                 }
                 Carrier::Json(pointer) => {
                     let value = facts.json.and_then(|json| json.pointer(pointer.as_str()));
-                    (format!("the member {pointer} of the body"), value.map(Value::as_f64))
+                    let carried = if facts.is_unreadable { Some(None) } else { value.map(Value::as_f64) };
+                    (format!("the member {pointer} of the body"), carried)
                 }
             };
             let cost = match (carried, otherwise) {
@@ -138,7 +150,7 @@ fn cost(source: &CostSource, facts: &Facts<'_>) -> Result<Cost, Malformed> {
 #[cfg(test)]
 mod tests {
     use admit::Scope;
-    use http::{HeaderMap, Method};
+    use http::Method;
     use serde_json::json;
 
     use super::*;
@@ -161,12 +173,13 @@ mod tests {
                 method: &Method::GET,
                 path: "/p/garden",
                 names: vec![("project".into(), "garden")],
-                query: Some("a=1&q=x%20y&q=z"),
+                query: Some("a=1&b=x%20y&q=1&q=z"),
                 headers: &self.headers,
                 client: "203.0.113.9".parse().unwrap(),
                 identity: self.identity.as_ref(),
                 body_bytes: Some(17),
                 json: self.json.as_ref(),
+                is_unreadable: false,
                 entries: &[],
             }
         }
@@ -189,7 +202,7 @@ mod tests {
         let request = request();
         let key = |by: &str| rule(&format!("by = {by}")).quota(&request.facts()).unwrap().charge.key;
         assert_eq!(key("\"header:x-user\""), Key::of("ann"));
-        assert_eq!(key("\"query:q\""), Key::of("x y"));
+        assert_eq!(key("\"query:b\""), Key::of("x y"));
         assert_eq!(key("\"json:/user/id\""), Key::of("u"));
         assert_eq!(key("\"json:/max_tokens\""), Key::of("9"));
         assert_eq!(key("\"api_key\""), Key::hashed("k"));
@@ -197,6 +210,30 @@ mod tests {
         assert_eq!(key("\"ip\""), client_ip::key("203.0.113.9".parse().unwrap()));
         assert_eq!(key("\"header:x-none\""), key("\"query:none\""), "what is missing is missing");
         assert_ne!(key("[\"const:ab\", \"const:c\"]"), key("[\"const:a\", \"const:bc\"]"));
+    }
+
+    /// The first of two counted, and a service that reads the last let each request have a bucket, or a cost, of its own.
+    #[test]
+    fn what_stands_twice_is_as_if_it_were_missing() {
+        let mut request = request();
+        request.headers.append("x-user", "bob".parse().unwrap());
+        request.headers.append("x-cost", "0".parse().unwrap());
+        let key = |by: &str| rule(&format!("by = {by}")).quota(&request.facts()).unwrap().charge.key;
+        assert_eq!(key("\"header:x-user\""), key("\"header:x-none\""));
+        assert_eq!(key("\"query:q\""), key("\"query:none\""));
+        let cost =
+            rule("by = \"ip\"\ncost = { from = \"header:x-cost\", otherwise = 4 }").quota(&request.facts());
+        assert!(matches!(cost, Err(Malformed::Cost(_))));
+    }
+
+    /// A client that sent zeros as its name got 500, and an error in the log.
+    #[test]
+    fn a_name_of_zeros_has_a_bucket() {
+        let mut request = request();
+        let zeros = "00000000-0000-0000-0000-000000000000";
+        request.headers.insert("x-user", zeros.parse().unwrap());
+        let quota = rule("by = \"header:x-user\"").quota(&request.facts()).unwrap();
+        assert_eq!(quota.charge.key, Key::hashed(zeros));
     }
 
     #[test]

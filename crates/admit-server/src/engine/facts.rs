@@ -29,6 +29,8 @@ pub struct Facts<'a> {
     pub body_bytes: Option<u64>,
     /// Its body, if it was read and is JSON.
     pub json: Option<&'a Value>,
+    /// Its body was read, and is neither empty nor JSON: a service may still find something in it.
+    pub is_unreadable: bool,
     /// The entries of an Envoy descriptor; an HTTP request has none.
     pub entries: &'a [(&'a str, &'a str)],
 }
@@ -46,6 +48,7 @@ impl<'a> Facts<'a> {
             identity: None,
             body_bytes: None,
             json: None,
+            is_unreadable: false,
             entries: &[],
         }
     }
@@ -60,11 +63,13 @@ impl<'a> Facts<'a> {
         self.names.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value)
     }
 
-    /// The first value of a parameter of the query, without its percent signs.
+    /// The value of a parameter of the query, without its percent signs. One that stands twice has none, as a service may
+    /// read another one of them.
     pub(super) fn parameter(&self, wanted: &str) -> Option<Cow<'a, str>> {
         let pairs = self.query?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let mut values = pairs.filter(|(name, _)| decoded(name) == wanted).map(|(_, value)| decoded(value));
-        values.next()
+        let first = values.next()?;
+        values.next().is_none().then_some(first)
     }
 }
 

@@ -13,4 +13,4 @@ pub use charges::Charges;
 pub use charging::{Charging, Malformed, tenant};
 pub use decider::{Decider, Store};
 pub use facts::Facts;
-pub use named::{Named, NamedError};
+pub use named::{Named, NamedError, named_bucket};

@@ -95,16 +95,19 @@ impl BudgetRule {
         }
         Ok(joined(texts.iter().map(String::as_str)))
     }
+}
 
-    /// The bucket that an operator names: by the parts of its key, or by the UUID that a list of buckets shows.
-    ///
-    /// # Errors
-    /// [`NamedError`] if the parts do not fit the budget.
-    pub fn bucket_or_uuid(&self, key: &[String]) -> Result<Key, NamedError> {
-        match key {
-            [text] if Key::of(text) != Key::hashed(text) => Ok(Key::of(text)),
-            parts => self.bucket(parts),
-        }
+/// The bucket that an operator names: by the parts of its key, or by the UUID that a list of buckets shows. Where callers
+/// bring their budgets there is no rule, and a key is one text.
+///
+/// # Errors
+/// [`NamedError`] if the parts do not fit the budget.
+pub fn named_bucket(rule: Option<&BudgetRule>, key: &[String]) -> Result<Key, NamedError> {
+    match (rule, key) {
+        (_, [text]) if Key::of(text) != Key::hashed(text) => Ok(Key::of(text)),
+        (Some(rule), parts) => rule.bucket(parts),
+        (None, [text]) => Ok(Key::of(text)),
+        (None, parts) => Err(NamedError::Parts { by: "one text".to_owned(), wanted: 1, found: parts.len() }),
     }
 }
 
@@ -150,7 +153,7 @@ mod tests {
             let quota = rule.quota(&facts).unwrap();
             let bucket = quota.charge.key;
             assert_eq!(named(&rule, key), Ok(quota), "{by}");
-            assert_eq!(rule.bucket_or_uuid(&[bucket.to_string()]), Ok(bucket), "{by}");
+            assert_eq!(named_bucket(Some(&rule), &[bucket.to_string()]), Ok(bucket), "{by}");
         }
     }
 

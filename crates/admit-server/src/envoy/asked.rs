@@ -13,7 +13,8 @@ use crate::policy::Policy;
 pub(super) const MAX_DESCRIPTORS: usize = 64;
 /// The most entries of a descriptor.
 pub(super) const MAX_ENTRIES: usize = 32;
-/// The longest domain, key or value, in characters.
+/// The longest domain or key, in characters. Values are what clients send: of one that is too long there would be no decision,
+/// and Envoy lets such requests pass. The size of a message bounds them.
 pub(super) const MAX_TEXT_CHARS: usize = 1_024;
 
 /// A request that cannot be decided on.
@@ -27,7 +28,7 @@ pub(super) enum Invalid {
     Descriptors(usize),
     #[error("descriptors[{0}] has more than {MAX_ENTRIES} entries")]
     Entries(usize),
-    #[error("a domain, key or value is longer than {MAX_TEXT_CHARS} characters")]
+    #[error("a domain or key is longer than {MAX_TEXT_CHARS} characters")]
     Text,
     #[error("descriptors[{0}] asks for negative hits; give back what was taken at /v1/refund")]
     Negative(usize),
@@ -128,7 +129,7 @@ fn check(request: &RateLimitRequest) -> Result<(), Invalid> {
         if descriptor.is_negative_hits {
             return Err(Invalid::Negative(i));
         }
-        if descriptor.entries.iter().any(|entry| is_long(&entry.key) || is_long(&entry.value)) {
+        if descriptor.entries.iter().any(|entry| is_long(&entry.key)) {
             return Err(Invalid::Text);
         }
     }

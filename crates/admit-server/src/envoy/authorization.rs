@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use admit_listen::Peer;
+use admit_tower::Problem;
 use axum::Router;
 use axum::body::Body;
 use envoy_types::pb::envoy::config::core::v3::address::Address;
@@ -34,10 +35,24 @@ pub(super) struct Checks(pub(super) Router);
 impl Authorization for Checks {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
         let attributes = request.into_inner().attributes.unwrap_or_default();
-        let asked = asked(&attributes).ok_or_else(|| {
-            Status::invalid_argument("the attributes have no method and no path of an HTTP request")
-        })?;
-        let Ok(answer) = self.0.clone().oneshot(asked).await;
+        let http = attributes
+            .request
+            .as_ref()
+            .and_then(|request| request.http.as_ref())
+            .ok_or_else(|| Status::invalid_argument("the attributes have no HTTP request"))?;
+        // Envoy may let pass what there is no decision about, and clients choose what cannot be read: it is denied.
+        let answer = match asked(http) {
+            Some(asked) => {
+                let Ok(answer) = self.0.clone().oneshot(with_peer(asked, &attributes)).await;
+                answer
+            }
+            None => {
+                let problem = Problem::new(StatusCode::BAD_REQUEST).with("error", "bad_request");
+                problem
+                    .detail("the method, the path or a header of the request cannot be read")
+                    .into_response()
+            }
+        };
         let (head, body) = answer.into_parts();
         let headers = options(&head.headers);
         let (code, response) = match head.status {
@@ -65,9 +80,8 @@ impl Authorization for Checks {
 }
 
 /// The request that is asked about, without its body.
-fn asked(attributes: &AttributeContext) -> Option<http::Request<Body>> {
-    let http: &HttpRequest = attributes.request.as_ref()?.http.as_ref()?;
-    let path = http.path.starts_with('/').then_some(&http.path)?;
+fn asked(http: &HttpRequest) -> Option<http::Request<Body>> {
+    let path = (http.path.starts_with('/') || http.path == "*").then_some(&http.path)?;
     let mut asked =
         http::Request::builder().method(http.method.as_str()).uri(path).body(Body::empty()).ok()?;
     let single = http.headers.iter().map(|(name, value)| (name, value.as_bytes()));
@@ -79,10 +93,14 @@ fn asked(attributes: &AttributeContext) -> Option<http::Request<Body>> {
         let value = http::HeaderValue::from_bytes(value);
         asked.headers_mut().append(name.parse::<HeaderName>().ok()?, value.ok()?);
     }
+    Some(asked)
+}
+
+fn with_peer(mut asked: http::Request<Body>, attributes: &AttributeContext) -> http::Request<Body> {
     if let Some(peer) = peer(attributes) {
         asked.extensions_mut().insert(Peer(SocketAddr::new(peer, 0)));
     }
-    Some(asked)
+    asked
 }
 
 fn peer(attributes: &AttributeContext) -> Option<IpAddr> {

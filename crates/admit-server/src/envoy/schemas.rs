@@ -10,7 +10,7 @@ pub(crate) fn schemas() -> [(String, Value); 2] {
     let text = |min: u32| json!({"type": "string", "minLength": min, "maxLength": MAX_TEXT_CHARS});
     let entry = json!({
         "type": "object", "additionalProperties": false, "required": ["key"],
-        "properties": {"key": text(0), "value": text(0)},
+        "properties": {"key": text(0), "value": {"type": "string"}},
     });
     let descriptor = json!({
         "type": "object", "additionalProperties": false,

@@ -11,6 +11,7 @@ use subtle::ConstantTimeEq;
 use super::digest::sha256;
 use super::problems::{PolicyErrors, Problems};
 use super::section::{Section, Value, Wrong, document, list, plain, text};
+use super::shown::Hides;
 use crate::text_of_time::rfc3339;
 
 /// A caller whose API key is known.
@@ -62,21 +63,27 @@ impl Keys {
     /// # Errors
     /// [`PolicyErrors`] with everything that is wrong.
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyErrors> {
-        document("a file of keys", file, text, |mut section, problems| {
-            let mut keys = HashMap::new();
-            section.member("keys", |value| {
-                for (entry, place) in
-                    list(value, problems, |value| key(value, problems)).into_iter().flatten()
-                {
-                    if keys.insert(entry.sha256, entry).is_some() {
-                        problems.add(place.span(), "this key stands twice", "a key has one tenant");
+        document(
+            "a file of keys",
+            file,
+            text,
+            Hides::AllBut(&["tenant", "plan", "name", "created", "keys"]),
+            |mut section, problems| {
+                let mut keys = HashMap::new();
+                section.member("keys", |value| {
+                    for (entry, place) in
+                        list(value, problems, |value| key(value, problems)).into_iter().flatten()
+                    {
+                        if keys.insert(entry.sha256, entry).is_some() {
+                            problems.add(place.span(), "this key stands twice", "a key has one tenant");
+                        }
                     }
-                }
-                Ok(())
-            });
-            section.finish();
-            Some(Self(keys))
-        })
+                    Ok(())
+                });
+                section.finish();
+                Some(Self(keys))
+            },
+        )
     }
 
     /// Whose the presented key is. It is looked up by its hash, and the hash that is found compared in constant time.

@@ -36,12 +36,13 @@ mod route;
 mod routes;
 mod section;
 mod server;
+mod shown;
 mod sources;
 mod tls;
 mod tokens;
 mod upstream;
 
-use admit::{Budget, Retention, Rules, Scopes};
+use admit::{Budget, Retention, Rules, Scope, Scopes};
 
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
 pub use decisions::{Decisions, Prefix, PrefixError};
@@ -50,7 +51,7 @@ pub use idempotency::IdempotencyRule;
 pub use keys::{Identity, KeyEntry, Keys};
 pub use problems::{PolicyErrors, PolicyProblem};
 pub use route::{Pattern, PatternError, Route};
-pub use routes::Routes;
+pub use routes::{Routes, TwoRoutes};
 pub use server::{KeysFrom, Server, StoreUrl, StoreUrlError};
 pub use sources::{Carrier, CostSource, KeyPart, KeySource, SourceError};
 pub use tokens::Tokens;
@@ -59,6 +60,7 @@ pub use upstream::{Upstream, UpstreamError, UpstreamLimits, Upstreams};
 use budgets::Budgets;
 use problems::Problems;
 use section::{Section, document, list};
+use shown::Hides;
 
 /// The largest policy file, in bytes.
 pub const MAX_POLICY_BYTES: usize = 1 << 20;
@@ -99,7 +101,7 @@ impl Policy {
     /// # Errors
     /// [`PolicyErrors`] with everything that is wrong.
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyErrors> {
-        document("a policy", file, text, Self::read)
+        document("a policy", file, text, Hides::LikeTokens, Self::read)
     }
 
     /// A policy of a few budgets that hold for every request, all kept by the same.
@@ -151,6 +153,17 @@ impl Policy {
             true => format!("the policy has none: add [budgets.{name}]"),
             false => section::suggestion(name, self.budgets.iter().map(|budget| budget.scope.as_str())),
         }
+    }
+
+    /// All scopes, each with its budget unless callers bring that.
+    pub fn scopes(&self) -> impl Iterator<Item = (&Scope, Option<&BudgetRule>)> {
+        let rules = self.budgets.iter().map(|budget| (&budget.scope, Some(budget)));
+        rules.chain(self.server.decisions.scopes.iter().map(|scope| (scope, None)))
+    }
+
+    /// The scope of this name.
+    pub fn scope(&self, name: &str) -> Option<(&Scope, Option<&BudgetRule>)> {
+        self.scopes().find(|(scope, _)| scope.as_str() == name)
     }
 
     /// What its store is built with.

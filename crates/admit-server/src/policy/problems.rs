@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
+use super::shown::Hides;
+
 /// The most problems that are told: one mistake early in a file may cause many more.
 const MAX_PROBLEMS: usize = 50;
 
@@ -42,14 +44,20 @@ impl Problems {
     }
 
     /// What was read, if nothing was wrong.
-    pub(super) fn none_or<T>(self, file: &str, text: &str, read: Option<T>) -> Result<T, PolicyErrors> {
+    pub(super) fn none_or<T>(
+        self,
+        file: &str,
+        text: &str,
+        hides: Hides,
+        read: Option<T>,
+    ) -> Result<T, PolicyErrors> {
         let mut problems = self.0.into_inner();
         match read {
             Some(read) if problems.is_empty() => Ok(read),
             _ => {
                 problems.sort_by_key(|(span, ..)| span.start);
                 problems.truncate(MAX_PROBLEMS);
-                let source = NamedSource::new(file, without_passwords(text));
+                let source = NamedSource::new(file, hides.shown(text));
                 let problems = problems.into_iter().map(|(span, message, help)| PolicyProblem {
                     source: source.clone(),
                     span,
@@ -60,28 +68,6 @@ impl Problems {
             }
         }
     }
-}
-
-/// The text with a star for each byte of a password in a URL: what stands around a mistake is shown, and may be logged.
-fn without_passwords(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for (i, part) in text.split("://").enumerate() {
-        if i > 0 {
-            shown.push_str("://");
-        }
-        let authority = part.find(|c: char| c.is_whitespace() || "/'\"".contains(c)).unwrap_or(part.len());
-        let user = part[..authority].rsplit_once('@').map(|(user, _)| user).filter(|_| i > 0);
-        match user.and_then(|user| user.split_once(':')) {
-            Some((name, password)) => {
-                shown.push_str(name);
-                shown.push(':');
-                shown.extend(std::iter::repeat_n('*', password.len()));
-                shown.push_str(&part[name.len() + 1 + password.len()..]);
-            }
-            None => shown.push_str(part),
-        }
-    }
-    shown
 }
 
 impl PolicyErrors {
@@ -143,18 +129,5 @@ impl Diagnostic for PolicyProblem {
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         Some(Box::new(std::iter::once(LabeledSpan::underline(self.span.clone()))))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_are_not_shown_and_places_stay() {
-        let text = "store = \"postgres://a:s3:cr@t@db/x\" # http://b@c\nupstream = 'http://d:e'";
-        let shown = "store = \"postgres://a:*******@db/x\" # http://b@c\nupstream = 'http://d:e'";
-        assert_eq!(without_passwords(text), shown);
-        assert_eq!(without_passwords("://x:é@y"), "://x:**@y");
     }
 }

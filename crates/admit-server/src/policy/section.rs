@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::MAX_POLICY_BYTES;
 use super::problems::{PolicyErrors, Problems, Span};
+use super::shown::Hides;
 
 /// How alike a misspelt name must be to the one that is suggested, from 0 to 1.
 const ALIKE: f64 = 0.7;
@@ -42,13 +43,14 @@ pub(super) fn document<T>(
     name: &str,
     file: &str,
     text: &str,
+    hides: Hides,
     read: impl for<'a> FnOnce(Section<'a>, &'a Problems) -> Option<T>,
 ) -> Result<T, PolicyErrors> {
     let problems = Problems::default();
     if text.len() > MAX_POLICY_BYTES {
         let message = format!("the file is larger than {MAX_POLICY_BYTES} bytes");
         problems.add(0..0, message, "split it");
-        return problems.none_or(file, "", None);
+        return problems.none_or(file, "", hides, None);
     }
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
@@ -57,7 +59,7 @@ pub(super) fn document<T>(
     // What follows from a mistake in the syntax is noise.
     let whole = errors.is_empty().then(|| Section::new(name, table.get_ref(), table.span(), &problems));
     let read = whole.and_then(|section| read(section, &problems));
-    problems.none_or(file, text, read)
+    problems.none_or(file, text, hides, read)
 }
 
 /// A table that is being read. What it holds and nobody asked for is a problem at the end.

@@ -115,9 +115,9 @@ struct Shared {
 #[derive(Debug)]
 pub struct Reloader {
     running: Running,
-    /// Received from the start on: until then a SIGHUP ends the program.
-    hangups: Signal,
     asks: mpsc::Receiver<oneshot::Sender<Answer>>,
+    /// Heard from the start on: one that comes before reloads run would end the program.
+    hangups: Signal,
     /// What the files had when they were last tried.
     tried: Content,
     /// Whether it was the store that could not take them.
@@ -137,13 +137,13 @@ impl Running {
         store: AnyStore,
         metrics: Metrics,
     ) -> Result<(Self, Reloader), Report> {
+        let hangups = signal(SignalKind::hangup()).into_diagnostic()?;
         let (policy, keys) = read.policy?;
         let certificates = Certificates::load(&policy.server).into_diagnostic()?;
         let keys = store_keys::of(&policy, keys, &store, None).await?;
         let in_force = InForce::build(policy, keys, read.content, store, &metrics, None)?;
         let (asks, asked) = mpsc::channel(WAITING);
         metrics.reload.in_force(in_force.since);
-        let hangups = signal(SignalKind::hangup()).into_diagnostic()?; // Before anybody knows that it runs.
         let clock = MonotonicClock::start();
         let running = Self(Arc::new(Shared {
             started: clock.now(),
@@ -407,6 +407,8 @@ impl Reloader {
 
 /// What cannot change while the program runs.
 fn needs_restart(before: &Server, after: &Server) -> Option<Report> {
+    let way = |tls: bool| if tls { "encrypted" } else { "in the clear" }.to_owned();
+    let tls = |name, before: bool, after: bool| (name, way(before), way(after), before == after);
     let members = [
         ("listen", before.listen.to_string(), after.listen.to_string(), before.listen == after.listen),
         ("admin", before.admin.to_string(), after.admin.to_string(), before.admin == after.admin),
@@ -417,6 +419,8 @@ fn needs_restart(before: &Server, after: &Server) -> Option<Report> {
             before.connections == after.connections,
         ),
         ("store", before.store.to_string(), after.store.to_string(), before.store == after.store),
+        tls("tls", before.tls.is_some(), after.tls.is_some()),
+        tls("admin_tls", before.admin_tls.is_some(), after.admin_tls.is_some()),
     ];
     let (member, from, to, _) = members.into_iter().find(|(.., same)| !same)?;
     Some(miette!(

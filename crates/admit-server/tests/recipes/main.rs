@@ -57,9 +57,15 @@ async fn holds(page: &str, proxy: Proxy, main_file: &str, says: Says) {
         let answer = stand.post("/v1/things", &headers, "a body").await;
         assert!([400, 429].contains(&answer.status), "{headers:?}: {answer:?}");
     }
-    for path in ["//v1/things", "/v1/./things", "/x/../v1/things", "/%761/things", "/v1/thing%73"] {
+    for path in ["//v1/things", "/%761/things", "/v1/thing%73", "/v1;x/things/"] {
         let answer = stand.post(path, &[], "a body").await;
         assert_eq!(answer.status, 429, "{path}: {answer:?}");
+    }
+    for path in ["/v1/./things", "/x/../v1/things", "/v1/things/%2e%2e/%2E%2E/free"] {
+        let answer = stand.post(path, &[], "a body").await;
+        // Some proxies follow dots before they ask, and forward what they asked about.
+        let is_free = answer.status == 200 && answer.body == "POST /free a body" && path.ends_with("/free");
+        assert!([400, 429].contains(&answer.status) || is_free, "{path}: {answer:?}");
     }
     assert_eq!(stand.post("/free", &[], "").await.status, 200);
 

@@ -1,5 +1,7 @@
 //! A program in this process, with a policy file that a test may change.
 
+#![allow(dead_code)] // Each test file uses some of it.
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;

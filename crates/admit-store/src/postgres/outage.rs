@@ -19,7 +19,11 @@ pub(super) fn kind(error: &CallError) -> UnavailableKind {
         ) => UnavailableKind::TimedOut,
         CallError::Connection(error) => connecting(error),
         CallError::Statement(error) => match error.code() {
-            Some(code) if *code == SqlState::QUERY_CANCELED => UnavailableKind::TimedOut,
+            // The two time limits of a statement: for all of it, and for the locks that it waits for.
+            Some(code) if [SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE].contains(code) => {
+                UnavailableKind::TimedOut
+            }
+            Some(code) if *code == SqlState::DISK_FULL => UnavailableKind::Full,
             Some(code) if ends_sessions(code) => UnavailableKind::Broken,
             Some(_) => UnavailableKind::Rejected,
             None => UnavailableKind::Broken, // The server said nothing: the connection is gone.

@@ -50,6 +50,34 @@ async fn a_server_with_too_many_connections_refuses() {
     );
 }
 
+/// A full disk, and a lock that was waited for in vain, were told as a statement that the server refuses, as it refuses those
+/// without rights.
+#[tokio::test]
+async fn a_full_disk_and_a_held_lock_are_no_missing_rights() {
+    let postgres = Postgres::fast().unwrap();
+    let store = hasty(postgres.url()).await;
+    let fails_with = |code: &str| {
+        let function = format!(
+            "CREATE OR REPLACE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'as asked' USING ERRCODE = '{code}'; END $$"
+        );
+        postgres.psql(&function).unwrap();
+    };
+    fails_with("53100");
+    postgres
+        .psql("CREATE TRIGGER fails BEFORE INSERT OR UPDATE ON admit.rate_budgets EXECUTE FUNCTION fails()")
+        .unwrap();
+    for (code, expected) in [
+        ("53100", UnavailableKind::Full),
+        ("55P03", UnavailableKind::TimedOut),
+        ("57014", UnavailableKind::TimedOut),
+        ("42501", UnavailableKind::Rejected),
+    ] {
+        fails_with(code);
+        assert_eq!(kind(take(&store).await), expected, "{code}");
+    }
+}
+
 #[tokio::test]
 async fn stopped_is_unavailable_and_started_again_works() {
     let postgres = Postgres::start().unwrap();
