@@ -278,7 +278,7 @@ mod tests {
             format!("POST /x HTTP/1.1\r\n{lines}{framing}\r\n").into_bytes()
         };
         let whole = (headers.clone(), body, "(\r\n){0,2}").prop_map(move |(headers, body, before)| {
-            let framing = format!("cOntent-length: {}\r\n", body.len());
+            let framing = format!("CONTENT-LENGTH: {}\r\n", body.len());
             [before.into_bytes(), head(headers, framing), body].concat()
         });
         let none = headers.clone().prop_map(move |headers| head(headers, String::new()));
