@@ -231,6 +231,25 @@ async fn a_sweep_is_told_the_policy_whose_retention_it_goes_by() {
     assert!(code == 2 && said.contains("--policy <FILE>"), "{said}");
 }
 
+/// `admit sweep` by the policy of one program deleted what the daily budget of another on the same file was owed.
+#[tokio::test]
+async fn a_sweep_by_another_policy_deletes_nothing_that_is_owed() {
+    let directory = place(POLICY);
+    let url = format!("sqlite:{}", directory.path().join("admit.db").display());
+    let daily: admit::Scope = "daily".parse().unwrap();
+    let retention = admit::Retention::new(std::time::Duration::from_secs(86_400)).unwrap();
+    let rules = admit::Rules { retention, ..admit::Rules::new([daily.clone()]).unwrap() };
+    let store = admit_store::AnyStore::open(&url, rules).await.unwrap();
+    let two_hours_ago =
+        admit::Clock::now(&admit::SystemClock).saturating_sub(std::time::Duration::from_secs(2 * 3_600));
+    let charge = admit::Charge::one(daily, admit::Key::of("k"), "24/day".parse().unwrap());
+    let taken = admit::BudgetStore::take(&store, &[charge], admit::Now::At(two_hours_ago)).await.unwrap();
+    assert!(taken.is_granted());
+    drop(store);
+    let swept = json(&directory, &["sweep", "--policy", "admit.toml"]).await;
+    assert_eq!(swept, json!({"buckets": 0, "records": 0}));
+}
+
 #[tokio::test]
 async fn migrate_makes_what_is_missing_once_processes() {
     let (directory, postgres) = (place(POLICY), Postgres::fast().unwrap());

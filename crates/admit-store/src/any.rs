@@ -65,11 +65,11 @@ pub enum RulesError {
     #[cfg(feature = "memory")]
     #[error(transparent)]
     Memory(#[from] crate::memory::TooManyScopes),
-    /// The file cannot take the new scopes.
+    /// The file cannot take the new scopes, or the longer retention.
     #[cfg(feature = "sqlite")]
-    #[error("the new scopes cannot be added")]
+    #[error("the new scopes or the longer retention cannot be kept")]
     Sqlite(#[source] Unavailable),
-    /// The table cannot take the new scopes.
+    /// The tables cannot take the new scopes, or the longer retention.
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Postgres(#[from] crate::postgres::ConnectError),
@@ -102,11 +102,11 @@ impl AnyStore {
     }
 
     /// A handle of the same buckets and records that holds takes to other rules: other scopes, another retention. Handles
-    /// with the rules before go on. No bucket is lost; until the store is opened again, idle ones are kept for the longest
-    /// retention that it was given. A store whose new scopes are none is not asked.
+    /// with the rules before go on. No bucket is lost, and idle ones are kept for the longest retention that the store was
+    /// given, by whichever process. A store is not asked unless there are new scopes or the retention is longer.
     ///
     /// # Errors
-    /// [`RulesError`] if there are new scopes, and the store cannot take them.
+    /// [`RulesError`] if there are new scopes or a longer retention, and the store cannot take them.
     pub async fn with_rules(&self, rules: Rules) -> Result<Self, RulesError> {
         match self {
             #[cfg(feature = "memory")]

@@ -39,8 +39,6 @@ mod api_keys;
 mod leader;
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod operations;
-#[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
-mod sweep_retention;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

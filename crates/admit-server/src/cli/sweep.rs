@@ -13,8 +13,8 @@ use crate::policy::StoreUrl;
 
 /// Delete buckets that are full again, and idempotency records past their time.
 ///
-/// A program that serves does this every hour. It can run at any time: what it deletes by the retention of the policy that
-/// the program serves by, the next request would mint. By a shorter one it would delete what is still owed.
+/// A program that serves does this every hour. It can run at any time: what it deletes, the next request would mint, as
+/// nothing goes that was idle for less than the policy's retention, or than the longest one that the store was opened with.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  admit sweep --policy admit.toml\n  admit sweep --policy admit.toml --store postgres://db/app --json"

@@ -9,6 +9,7 @@ mod buckets;
 mod operations;
 mod records;
 mod scopes;
+mod sweep_retention;
 mod table;
 
 use std::collections::HashMap;
@@ -23,10 +24,10 @@ use admit::{
 };
 
 use crate::leader::{Held, Leader, Leadership};
-use crate::sweep_retention::SweepRetention;
 use buckets::Buckets;
 use records::Records;
 use scopes::{Numbered, ScopeNumbers};
+use sweep_retention::SweepRetention;
 
 pub use scopes::TooManyScopes;
 

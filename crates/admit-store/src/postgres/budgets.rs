@@ -97,7 +97,7 @@ impl BudgetStore for PostgresStore {
             Now::Store => self.database.connections().longest_statement(),
             Now::At(_) => Duration::ZERO,
         };
-        let idle = micros(self.retention.duration().saturating_add(under_way));
+        let idle = micros(self.rules.retention.duration().saturating_add(under_way));
         let params: [Param<'_>; 3] =
             [(&idle, Type::INT8), (&moment(now), Type::TIMESTAMPTZ), (&SWEEP_BATCH, Type::INT4)];
         self.database.sweep(&self.budgets.delete_idle, &params, SWEEP_BATCH).await

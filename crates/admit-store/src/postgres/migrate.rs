@@ -21,11 +21,12 @@ use super::database::{CallError, Database, millis};
 use super::{ConnectionError, PostgresConfig, scope_check, shape};
 
 /// In order. A migration that was published never changes: the history has its checksum.
-const MIGRATIONS: [(&str, &str); 4] = [
+const MIGRATIONS: [(&str, &str); 5] = [
     ("V1__rate_budgets", include_str!("sql/V1__rate_budgets.sql")),
     ("V2__idempotency", include_str!("sql/V2__idempotency.sql")),
     ("V3__leaderships", include_str!("sql/V3__leaderships.sql")),
     ("V4__api_keys", include_str!("sql/V4__api_keys.sql")),
+    ("V5__retention", include_str!("sql/V5__retention.sql")),
 ];
 
 /// PostgreSQL 14 brought exact `extract(epoch …)` and functions whose bodies are parsed when they are made.
@@ -107,6 +108,14 @@ pub enum ConnectError {
         schema: String,
         /// What is missing, or another than it should be.
         lacks: String,
+    },
+    /// The retention could not be kept, so that a sweep by another might delete what is owed.
+    #[error("schema {schema} cannot keep the retention of the idle buckets")]
+    Retention {
+        /// The schema of the store.
+        schema: String,
+        /// Why.
+        source: Unavailable,
     },
     /// A migration failed, and with it all were undone.
     #[error("migrating schema {schema}, which lacks {pending}, failed; nothing was changed")]

@@ -35,6 +35,7 @@ mod migrate;
 mod operations;
 mod outage;
 mod records;
+mod retention;
 mod scope_check;
 mod shape;
 mod statement_error;
@@ -54,7 +55,6 @@ pub use statement_error::StatementError;
 /// The client of PostgreSQL, whose types [`Connections`] and [`PostgresStore::complete_in`] name.
 pub use tokio_postgres;
 
-use crate::sweep_retention::SweepRetention;
 use database::Database;
 
 /// Buckets and idempotency records in PostgreSQL. Clones share its connections.
@@ -62,7 +62,6 @@ use database::Database;
 pub struct PostgresStore {
     database: Database,
     config: Arc<PostgresConfig>,
-    retention: SweepRetention,
     migrated: Option<Arc<str>>,
     rules: Arc<Rules>,
     budgets: Arc<budgets::Statements>,
@@ -79,30 +78,33 @@ impl PostgresStore {
     pub async fn connect(config: PostgresConfig, rules: Rules) -> Result<Self, ConnectError> {
         let database = Database::new(&config)?;
         let migrated = migrate::migrate(&config, &database, &rules.scopes).await?.map(Arc::from);
+        raise_retention(&config, &database, &rules).await?;
         let budgets = Arc::new(budgets::Statements::new(database.schema()));
         let records = Arc::new(records::Statements::new(database.schema()));
-        let retention = SweepRetention::new(rules.retention);
-        Ok(Self {
-            database,
-            config: Arc::new(config),
-            retention,
-            migrated,
-            rules: Arc::new(rules),
-            budgets,
-            records,
-        })
+        Ok(Self { database, config: Arc::new(config), migrated, rules: Arc::new(rules), budgets, records })
     }
 
     /// A handle of the same tables and connections that holds takes to other rules. Handles with the rules before go on.
-    /// New scopes are added to the constraint of the table, as at the start.
+    /// New scopes are added to the constraint of the table, and a longer retention is kept for every sweep, as at the start.
     ///
     /// # Errors
-    /// [`ConnectError`], if there are new scopes and the table cannot take them.
+    /// [`ConnectError`], if there are new scopes or a longer retention and the tables cannot take them.
     pub async fn with_rules(&self, rules: Rules) -> Result<Self, ConnectError> {
         if rules.scopes.iter().any(|scope| !self.rules.scopes.contains(scope)) {
             migrate::migrate(&self.config, &self.database, &rules.scopes).await?;
         }
-        self.retention.raise(rules.retention);
+        if rules.retention > self.rules.retention {
+            raise_retention(&self.config, &self.database, &rules).await?;
+        }
         Ok(Self { rules: Arc::new(rules), ..self.clone() })
     }
+}
+
+async fn raise_retention(
+    config: &PostgresConfig,
+    database: &Database,
+    rules: &Rules,
+) -> Result<(), ConnectError> {
+    let failed = |source| ConnectError::Retention { schema: config.schema.as_str().to_owned(), source };
+    retention::raise(database, rules.retention).await.map_err(failed)
 }

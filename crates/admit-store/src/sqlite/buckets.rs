@@ -1,6 +1,6 @@
 //! Buckets as rows. What to write is decided by the core, from what was read in the same transaction.
 
-use admit::{Bucket, Decision, Key, Scope, Take, Timestamp};
+use admit::{Bucket, Decision, Key, Retention, Scope, Take, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::records::timestamp;
@@ -9,12 +9,24 @@ use super::writer::Failure;
 pub(super) const READ: &str = include_str!("sql/read_bucket.sql");
 pub(super) const WRITE: &str = include_str!("sql/write_bucket.sql");
 pub(super) const DELETE_IDLE: &str = include_str!("sql/delete_idle.sql");
+const RAISE_RETENTION: &str = include_str!("sql/raise_retention.sql");
 const LIST: &str = include_str!("sql/list_buckets.sql");
 const DELETE: &str = include_str!("sql/delete_bucket.sql");
 pub(super) const ADD_SCOPE: &str = "INSERT INTO rate_budget_scopes VALUES (?1) ON CONFLICT DO NOTHING";
 
 pub(super) fn add_scopes(connection: &Connection, scopes: &[Scope]) -> Result<(), Failure> {
     scopes.iter().try_for_each(|scope| Ok(connection.execute(ADD_SCOPE, [scope.as_str()]).map(drop)?))
+}
+
+/// Raises the retention that the file keeps, for every sweep to come, whoever runs it; never lowers it. To be committed
+/// before a take by a budget that needs it.
+pub(super) fn raise_retention(connection: &Connection, retention: Retention) -> rusqlite::Result<()> {
+    connection.execute(RAISE_RETENTION, [micros(retention)]).map(drop)
+}
+
+/// No retention is as long as an `i64` of microseconds.
+fn micros(retention: Retention) -> i64 {
+    Timestamp::MIN.saturating_add(retention.duration()).unix_micros()
 }
 
 pub(super) fn read(connection: &Connection, scope: &Scope, key: Key) -> Result<Option<Bucket>, Failure> {
@@ -57,14 +69,15 @@ pub(super) fn refund(connection: &Connection, take: &Take) -> Result<(), Failure
     Ok(())
 }
 
-/// Deletes at most `limit` buckets that were last refilled before `idle_since`.
+/// Deletes at most `limit` buckets that are idle at `now` for longer than `retention`, and than the one the file keeps.
 pub(super) fn delete_idle(
     connection: &Connection,
-    idle_since: Timestamp,
+    retention: Retention,
+    now: Timestamp,
     limit: u64,
 ) -> Result<u64, Failure> {
     let mut statement = connection.prepare_cached(DELETE_IDLE)?;
-    Ok(statement.execute(params![idle_since.unix_micros(), limit as i64])? as u64)
+    Ok(statement.execute(params![now.unix_micros(), micros(retention), limit as i64])? as u64)
 }
 
 /// One page of the buckets of a scope.

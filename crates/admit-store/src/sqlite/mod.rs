@@ -61,7 +61,6 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::leader::{Leader, Leadership};
-use crate::sweep_retention::SweepRetention;
 use named_file::NamedFiles;
 pub use open::OpenError;
 use writer::{Failure, Writer};
@@ -88,7 +87,6 @@ impl Default for Settings {
 #[derive(Clone)]
 pub struct SqliteStore {
     rules: Arc<Rules>,
-    retention: SweepRetention,
     clock: Arc<dyn Clock>,
     files: Arc<NamedFiles>,
     writer: Writer,
@@ -115,13 +113,13 @@ impl SqliteStore {
         clock: impl Clock + 'static,
     ) -> Result<Self, OpenError> {
         let path = path.as_ref().to_owned();
-        let scopes = rules.scopes.clone();
+        let opened_with = rules.clone();
         let (writer, run) = Writer::new(settings.queue.max(1));
         let (opened, answer) = oneshot::channel();
         let thread_path = path.clone();
         let thread =
             std::thread::Builder::new().name("admit-sqlite".into()).spawn(move || {
-                match open::open(&thread_path, &scopes, settings.busy_timeout) {
+                match open::open(&thread_path, &opened_with, settings.busy_timeout) {
                     Ok((connection, files, migrated)) => {
                         let files = Arc::new(files);
                         if opened.send(Ok((files.clone(), migrated))).is_ok() {
@@ -135,28 +133,24 @@ impl SqliteStore {
         thread.map_err(failed.clone())?;
         let (files, migrated) =
             answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
-        let retention = SweepRetention::new(rules.retention);
-        Ok(Self {
-            rules: Arc::new(rules),
-            retention,
-            clock: Arc::new(clock),
-            files,
-            writer,
-            migrated: migrated.into(),
-        })
+        Ok(Self { rules: Arc::new(rules), clock: Arc::new(clock), files, writer, migrated: migrated.into() })
     }
 
     /// A handle of the same file and connection that holds takes to other rules. Handles with the rules before go on.
     ///
     /// # Errors
-    /// [`Unavailable`] if there are new scopes, and the file cannot take them.
+    /// [`Unavailable`] if there are new scopes or a longer retention, and the file cannot take them.
     pub async fn with_rules(&self, rules: Rules) -> Result<Self, Unavailable> {
         let new: Vec<Scope> =
             rules.scopes.iter().filter(|scope| !self.rules.scopes.contains(scope)).cloned().collect();
-        if !new.is_empty() {
-            self.writer.run(move |connection| buckets::add_scopes(connection, &new)).await?;
+        let retention = rules.retention;
+        if !new.is_empty() || retention > self.rules.retention {
+            let change = move |connection: &Connection| {
+                buckets::add_scopes(connection, &new)?;
+                Ok(buckets::raise_retention(connection, retention)?)
+            };
+            self.writer.run(change).await?;
         }
-        self.retention.raise(rules.retention);
         Ok(Self { rules: Arc::new(rules), ..self.clone() })
     }
 
@@ -242,8 +236,8 @@ impl BudgetStore for SqliteStore {
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
-        let idle_since = self.moment(now)().saturating_sub(self.retention.duration());
-        self.sweep(move |connection| buckets::delete_idle(connection, idle_since, SWEEP_BATCH)).await
+        let (retention, now) = (self.rules.retention, self.moment(now)());
+        self.sweep(move |connection| buckets::delete_idle(connection, retention, now, SWEEP_BATCH)).await
     }
 }
 

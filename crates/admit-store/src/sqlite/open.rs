@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use admit::Scopes;
+use admit::Rules;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::buckets::ADD_SCOPE;
+use super::buckets::{ADD_SCOPE, raise_retention};
 use super::named_file::NamedFiles;
 
 /// The statements that a store keeps prepared, with some to spare.
@@ -19,7 +19,7 @@ const PREPARED: usize = 32;
 const JOURNAL_ATTEMPTS: u32 = 100;
 
 /// The version of the schema that this program knows.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// What makes the schema, in order; the position is the version. A migration that was released is never changed.
 const MIGRATIONS: [&str; VERSION as usize] = [
@@ -27,6 +27,7 @@ const MIGRATIONS: [&str; VERSION as usize] = [
     include_str!("migrations/0002_idempotency.sql"),
     include_str!("migrations/0003_leaderships.sql"),
     include_str!("migrations/0004_api_keys.sql"),
+    include_str!("migrations/0005_retention.sql"),
 ];
 
 /// Why a file could not be opened as a store.
@@ -95,10 +96,11 @@ pub enum OpenError {
     },
 }
 
-/// A connection to the file, which is made if there is none, with the schema of this version and `scopes` in it.
+/// A connection to the file, which is made if there is none, with the schema of this version, and the scopes and the retention of
+/// `rules` in it.
 pub(super) fn open(
     path: &Path,
-    scopes: &Scopes,
+    rules: &Rules,
     busy_timeout: Duration,
 ) -> Result<(Connection, NamedFiles, String), OpenError> {
     create(path)?;
@@ -113,7 +115,7 @@ pub(super) fn open(
     }
     // Full: a commit is on the disk before it is answered, so that a power loss forgets nothing that was.
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON").map_err(sqlite)?;
-    let (found, migrated) = migrate(&mut connection, scopes).map_err(sqlite)?;
+    let (found, migrated) = migrate(&mut connection, rules).map_err(sqlite)?;
     if found > VERSION {
         return Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION });
     }
@@ -162,9 +164,9 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Brings the schema up to date and adds scopes, in one transaction, so that processes may do so at once. Tells the
+/// Brings the schema up to date, adds scopes and raises the retention, in one transaction, so that processes may do so at once. Tells the
 /// version that was found, or made, and what was done. The version is kept in a table, as `user_version` belongs to the application.
-fn migrate(connection: &mut Connection, scopes: &Scopes) -> rusqlite::Result<(u32, String)> {
+fn migrate(connection: &mut Connection, rules: &Rules) -> rusqlite::Result<(u32, String)> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS admit_migrations (version INTEGER PRIMARY KEY NOT NULL) STRICT",
@@ -181,11 +183,12 @@ fn migrate(connection: &mut Connection, scopes: &Scopes) -> rusqlite::Result<(u3
         transaction.execute("INSERT INTO admit_migrations VALUES (?1)", [version])?;
         done.push(format!("migration {version}"));
     }
-    for scope in scopes {
+    for scope in &rules.scopes {
         if transaction.execute(ADD_SCOPE, [scope.as_str()])? > 0 {
             done.push(format!("the scope {scope}"));
         }
     }
+    raise_retention(&transaction, rules.retention)?;
     transaction.commit()?;
     Ok((VERSION, done.join("; ")))
 }

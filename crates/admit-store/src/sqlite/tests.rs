@@ -25,7 +25,7 @@ fn plan(connection: &Connection, sql: &str) -> String {
 fn every_statement_goes_by_an_index() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admit.db");
-    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap().0;
+    let connection = open::open(&path, &rules(&["a"]), Duration::ZERO).unwrap().0;
     for (sql, expected) in [
         (buckets::READ, "SEARCH rate_budgets USING PRIMARY KEY (scope=? AND bucket_key=?)"),
         (
@@ -53,7 +53,7 @@ fn every_statement_goes_by_an_index() {
 fn a_commit_is_on_the_disk_before_it_is_answered() {
     let directory = tempfile::tempdir().unwrap();
     let connection =
-        open::open(&directory.path().join("admit.db"), &rules(&["a"]).scopes, Duration::ZERO).unwrap().0;
+        open::open(&directory.path().join("admit.db"), &rules(&["a"]), Duration::ZERO).unwrap().0;
     let pragma =
         |name| connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(pragma("synchronous"), 2, "FULL");
@@ -65,9 +65,9 @@ fn the_set_of_scopes_is_closed_and_grows_with_the_stores() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admit.db");
     let insert = "INSERT INTO rate_budgets VALUES ('b', '00112233-4455-6677-8899-aabbccddeeff', 1, 0)";
-    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap().0;
+    let connection = open::open(&path, &rules(&["a"]), Duration::ZERO).unwrap().0;
     assert!(connection.execute(insert, []).is_err(), "a scope that no store was built with");
-    let wider = open::open(&path, &rules(&["b"]).scopes, Duration::ZERO).unwrap().0;
+    let wider = open::open(&path, &rules(&["b"]), Duration::ZERO).unwrap().0;
     assert_eq!(wider.execute(insert, []), Ok(1));
     assert!(
         connection.execute("UPDATE rate_budgets SET tokens = -0.5", []).is_err(),
@@ -80,7 +80,7 @@ fn the_set_of_scopes_is_closed_and_grows_with_the_stores() {
 fn no_row_holds_what_no_store_writes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admit.db");
-    let connection = open::open(&path, &rules(&["a"]).scopes, Duration::ZERO).unwrap().0;
+    let connection = open::open(&path, &rules(&["a"]), Duration::ZERO).unwrap().0;
     let bucket = "INSERT INTO rate_budgets VALUES ('a', '00112233-4455-6677-8899-aabbccddeeff', 1, 0)";
     let record =
         "INSERT INTO idempotency_records VALUES (zeroblob(32), zeroblob(32), 1, 0, 0, NULL, NULL, NULL)";
@@ -113,10 +113,10 @@ fn no_row_holds_what_no_store_writes() {
 fn many_may_open_a_new_file_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("admit.db");
-    let scopes = rules(&["a", "b"]).scopes;
+    let rules = rules(&["a", "b"]);
     std::thread::scope(|threads| {
         let openers: Vec<_> =
-            (0..16).map(|_| threads.spawn(|| open::open(&path, &scopes, Duration::from_secs(5)))).collect();
+            (0..16).map(|_| threads.spawn(|| open::open(&path, &rules, Duration::from_secs(5)))).collect();
         for opener in openers {
             opener.join().unwrap().unwrap();
         }
@@ -132,10 +132,10 @@ fn a_file_that_another_holds_is_given_up_after_one_wait() {
     other.execute_batch("CREATE TABLE numbers (n INTEGER)").unwrap();
     let held = other.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive).unwrap();
     let wait = Duration::from_secs(2); // A hundred are more than this test is given.
-    let error = open::open(&path, &rules(&["a"]).scopes, wait).unwrap_err();
+    let error = open::open(&path, &rules(&["a"]), wait).unwrap_err();
     assert!(matches!(error, OpenError::Sqlite { .. }), "{error:?}");
     drop(held);
-    open::open(&path, &rules(&["a"]).scopes, wait).unwrap();
+    open::open(&path, &rules(&["a"]), wait).unwrap();
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ WITH here AS (
         ('rate_budgets', 'PRIMARY KEY (scope, bucket_key)'),
         ('idempotency_records', 'PRIMARY KEY (record_key)'),
         ('leaderships', 'PRIMARY KEY (name)'),
-        ('api_keys', 'PRIMARY KEY (sha256)')
+        ('api_keys', 'PRIMARY KEY (sha256)'),
+        ('retention', 'PRIMARY KEY (one)')
 ), tables AS (
     SELECT w.*, c.oid, CASE WHEN c.oid IS NULL THEN format('the table %s', w.name) END AS lacks
     FROM wanted_tables AS w
@@ -35,7 +36,10 @@ WITH here AS (
         ('api_keys', 'tenant', 'text'),
         ('api_keys', 'plan', 'text'),
         ('api_keys', 'name', 'text'),
-        ('api_keys', 'created_at', 'timestamptz')
+        ('api_keys', 'created_at', 'timestamptz'),
+        ('retention', 'one', 'integer'),
+        ('retention', 'retention_micros', 'bigint'),
+        ('retention', 'statement_micros', 'bigint')
 ), wanted_functions(name, arguments) AS (
     VALUES
         ('level', '{double precision,timestamptz,timestamptz,double precision,double precision}'::regtype[]),
@@ -44,6 +48,7 @@ WITH here AS (
         ('peek', '{text[],uuid[],timestamptz}'),
         ('refund', '{text[],uuid[],double precision[],double precision[],integer}'),
         ('delete_idle', '{bigint,timestamptz,integer}'),
+        ('raise_retention', '{bigint,bigint}'),
         ('later', '{timestamptz,bigint}'),
         ('idempotency_look', '{bytea,timestamptz}'),
         ('idempotency_claim', '{bytea,bytea,bigint,bigint,boolean,timestamptz,integer}'),

@@ -1,4 +1,4 @@
-//! How long a store keeps idle buckets while its rules change.
+//! How long the store keeps idle buckets while its rules change. Those that processes share keep it in a row.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,19 +12,19 @@ use admit::Retention;
 /// handle of the store may go on with the longer ones. A sweep by the shorter retention would delete buckets that are
 /// not full under those takes' budgets, and so mint tokens. Keeping idle buckets longer costs space alone.
 #[derive(Clone, Debug)]
-pub(crate) struct SweepRetention(Arc<AtomicU64>);
+pub(super) struct SweepRetention(Arc<AtomicU64>);
 
 impl SweepRetention {
-    pub(crate) fn new(retention: Retention) -> Self {
+    pub(super) fn new(retention: Retention) -> Self {
         Self(Arc::new(AtomicU64::new(micros(retention))))
     }
 
     /// Raises it, if `retention` is longer.
-    pub(crate) fn raise(&self, retention: Retention) {
+    pub(super) fn raise(&self, retention: Retention) {
         self.0.fetch_max(micros(retention), Ordering::SeqCst);
     }
 
-    pub(crate) fn duration(&self) -> Duration {
+    pub(super) fn duration(&self) -> Duration {
         Duration::from_micros(self.0.load(Ordering::SeqCst))
     }
 }
