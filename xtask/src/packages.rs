@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use admit_testbed::{Programs, Proxy};
+use admit_testbed::{Programs, Proxy, tools_dir};
 use anyhow::{Context, Result, bail};
 
-use crate::run::{output, say, step, succeeds, tools_dir};
+use crate::run::{output, say, step, succeeds};
 
 /// Makes sure that the test servers find PostgreSQL and PgBouncer, installing them if `may_install`.
 pub(crate) fn servers(may_install: bool) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Steps: other programs, run one after another, with a line before each.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -49,11 +49,6 @@ pub(crate) fn succeeds_within(limit: Duration, command: &mut Command) -> bool {
         let _ = child.kill();
     }
     child.wait().is_ok_and(|status| status.success())
-}
-
-/// Where the programs that were not installed are put: `tools` in the target directory.
-pub(crate) fn tools_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("tools")
 }
 
 /// The root of the workspace.

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use admit_testbed::tools_dir;
 use anyhow::{Result, bail};
 
-use crate::run::{cargo, root, say, step, succeeds, tools_dir};
+use crate::run::{cargo, root, say, step, succeeds};
 
 /// A program, and the package that has it.
 pub(crate) struct Tool {

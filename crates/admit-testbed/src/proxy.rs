@@ -31,9 +31,6 @@ pub struct ProxyServer {
     _home: Home,
 }
 
-/// Where `cargo xtask test` puts the programs that come as packages of Python, below the root of the workspace.
-const PYTHON_DIR: &str = "../../target/tools/python";
-
 /// Where packages put nginx's modules.
 const NGINX_MODULES: [&str; 2] = ["/usr/share/nginx/modules", "/usr/lib/nginx/modules"];
 
@@ -47,7 +44,7 @@ impl Proxy {
     /// If it is not installed.
     pub fn find(self) -> anyhow::Result<PathBuf> {
         let name = self.name();
-        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(PYTHON_DIR);
+        let python = programs::tools_dir().join("python"); // Where packages of Python are put.
         let ours = match self {
             Self::Envoy => python.join("envoy/_bin"), // The script in `bin` runs only where Python finds the package.
             _ => python.join("bin"),
