@@ -19,10 +19,6 @@ use crate::run::{cargo, root, say, step};
 use cases::{CASES, Case, Expects, Front, Store};
 use tool::Report;
 
-/// How long a round of the warm-up is, in seconds.
-const WARM_UP_ROUND: u64 = 15;
-/// The most rounds. It ends with the first that adds less than a fiftieth to the memory.
-const WARM_UP_ROUNDS: usize = 16;
 /// Envoy's clients, each of which asks 50 times a second.
 const ENVOY_CONNECTIONS: u32 = 16;
 /// By how much samples of memory differ, in KiB.
@@ -32,9 +28,12 @@ const SERVICE: &str = "server { listen 127.0.0.1:PORT; location / { return 200 '
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How long each case runs, after its warm-up.
+    /// How long memory is looked at in each case, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// How long each case runs before that, in seconds: until each connection to a service has its largest buffer.
+    #[arg(long, default_value_t = 120)]
+    warm_up: u64,
     /// How many connections there are at once.
     #[arg(long, default_value_t = 256)]
     connections: u32,
@@ -129,19 +128,11 @@ fn measure(case: &Case, options: &Options, service: u16) -> Result<Seen> {
     };
     let url = format!("http://127.0.0.1:{port}{}", case.path);
 
-    let load = |seconds| case.tool.command(case, connections, seconds, &url, home.path());
-    let mut before = 0;
-    for round in 1..=WARM_UP_ROUNDS {
-        say(format!("{}: warm-up {round}", case.name));
-        let (samples, _) = watched(load(WARM_UP_ROUND)?, program.id(), WARM_UP_ROUND)?;
-        let now = samples.last().copied().unwrap_or_default();
-        if now <= before + before / 50 {
-            break;
-        }
-        before = now;
-    }
-    say(format!("{}: {} s", case.name, options.seconds));
-    let (samples, text) = watched(load(options.seconds)?, program.id(), options.seconds)?;
+    let seconds = options.warm_up + options.seconds;
+    say(format!("{} for {seconds} s", case.name));
+    let load = case.tool.command(case, connections, seconds, &url, home.path())?;
+    let (samples, text) = watched(load, program.id(), seconds)?;
+    let samples = samples.get(options.warm_up as usize..).context("the load ended before its time")?;
     let third = (samples.len() / 3).max(1);
     let early = median(samples.iter().take(third));
     let late = median(samples.iter().rev().take(third));
