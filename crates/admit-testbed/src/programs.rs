@@ -23,10 +23,15 @@ const POSTGRES_DIRS: [&str; 5] = [
 /// Where PgBouncer is put, besides the `PATH`.
 const PGBOUNCER_DIRS: [&str; 3] = ["/usr/sbin", "/opt/homebrew/bin", "/usr/local/bin"];
 
+/// Where cargo puts what it builds.
+pub fn target_dir() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"))
+}
+
 /// Where `cargo xtask test` puts programs that were not installed: `tools` in the target directory.
 pub fn tools_dir() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")).join("tools")
+    target_dir().join("tools")
 }
 
 /// The programs that the test servers run.

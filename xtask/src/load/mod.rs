@@ -11,11 +11,11 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use admit_testbed::{Daemon, Home, Port, Postgres, Proxy};
+use admit_testbed::{Daemon, Home, Port, Postgres, Proxy, target_dir};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::run::{cargo, root, say, step};
+use crate::run::{cargo, say, step};
 use cases::{CASES, Case, Expects, Front, Store};
 use tool::Report;
 
@@ -107,8 +107,7 @@ fn measure(case: &Case, options: &Options, service: u16) -> Result<Seen> {
         (Store::Postgres, Some(postgres)) => postgres.url(),
         _ => "memory:".to_owned(),
     };
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into);
-    let mut command = Command::new(target.join("release/admit"));
+    let mut command = Command::new(target_dir().join("release/admit"));
     command.current_dir(home.path()).args(["serve", "admit.toml", "--store", &store]);
     command.args(["--listen", &format!("127.0.0.1:{listen}"), "--admin", &format!("127.0.0.1:{admin}")]);
     if case.front == Front::Gateway {

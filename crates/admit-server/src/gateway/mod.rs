@@ -10,7 +10,7 @@ mod forwarded;
 mod hop_by_hop;
 mod request_head;
 mod reserved;
-pub(crate) mod roots;
+mod roots;
 mod rotation;
 mod target;
 mod unambiguous;

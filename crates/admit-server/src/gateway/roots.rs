@@ -24,7 +24,7 @@ pub enum GatewayError {
 }
 
 /// The roots of the system and those of the file, if any upstream is encrypted.
-pub(crate) fn client_config(upstreams: &Upstreams) -> Result<ClientConfig, GatewayError> {
+pub(super) fn client_config(upstreams: &Upstreams) -> Result<ClientConfig, GatewayError> {
     let is_encrypted = upstreams.urls.iter().any(|url| url.0.scheme_str() == Some("https"));
     let ca = upstreams.ca.as_deref();
     let roots = if is_encrypted { roots::with_system(ca)? } else { roots::alone(ca)? };

@@ -231,25 +231,25 @@ impl InForce {
             Some(gateway) => Some(gateway.trusting(policy.server.trusted.clone())),
             None => Gateway::new(&policy.server, metrics.clone()).into_diagnostic()?,
         };
-        Ok(Self::of(policy, keys, content, store, metrics, gateway))
+        Ok(Self::of(Arc::new(policy), keys, content, store, metrics, gateway))
     }
 
     /// The same with other keys.
     fn with_keys(&self, keys: Keys, metrics: &Metrics) -> Self {
-        let (policy, store) = ((*self.policy).clone(), self.store.clone());
+        let (policy, store) = (self.policy.clone(), self.store.clone());
         let next = Self::of(policy, keys, self.content, store, metrics, self.gateway.clone());
         Self { since: self.since, ..next }
     }
 
     fn of(
-        policy: Policy,
+        policy: Arc<Policy>,
         keys: Keys,
         content: Content,
         store: AnyStore,
         metrics: &Metrics,
         gateway: Option<Gateway>,
     ) -> Self {
-        let (policy, keys) = (Arc::new(policy), Arc::new(keys));
+        let keys = Arc::new(keys);
         let front = Front::new(policy.clone(), keys.clone(), store.clone(), metrics.clone());
         let router = match &gateway {
             Some(gateway) => front.in_front_of(gateway.clone()),
