@@ -16,9 +16,9 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::any;
-use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::AUTHORIZATION;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use tower::{Layer, ServiceExt};
 
@@ -109,6 +109,7 @@ impl Front {
         });
         let once = once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets());
         let once = once.render(of_a_record).observer(self.metrics.clone());
+        let once = if gateway.may_speak_grpc() { once.before_grpc() } else { once };
         let front = self.clone();
         let gateway = gateway.map_request(move |request: Request<admit_tower::Body<Body>>| {
             front.paid_by_the_byte(request.map(Body::new))
@@ -150,9 +151,10 @@ async fn plan(State(front): State<Front>, request: Request, next: Next) -> Respo
         Ok(None) => return next.run(Request::from_parts(parts, body)).await, // The policy says nothing of it.
         Err(error) => return ambiguous(&error),
     };
+    // Unknown keys are refused before any bucket is touched.
     let identity = front.identity(&parts.headers);
     if identity.is_none() && front.asks_for_identity(route) {
-        return unknown();
+        return bearer::unknown("send a known API key").into_response();
     }
     let announced = body.size_hint().exact();
     let asks_for_body = front.asks_for_body(route);
@@ -198,13 +200,6 @@ async fn shadowed_by_the_byte(State(front): State<Front>, mut request: Request, 
         request = request.map(|body| front.given_back(body, &shadow));
     }
     next.run(request).await
-}
-
-/// Unknown keys are refused before any bucket is touched.
-fn unknown() -> Response {
-    let problem =
-        Problem::new(StatusCode::UNAUTHORIZED).detail("send a known API key").with("error", "unauthorized");
-    problem.header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")).into_response()
 }
 
 /// What would be charged could be another thing than what runs.

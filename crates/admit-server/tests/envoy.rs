@@ -339,6 +339,26 @@ async fn ext_authz_decides_as_authorize_does() {
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
 }
 
+/// A client that sent `Content-Type: application/grpc` was refused with the HTTP status 200, which was read as leave to run.
+#[tokio::test]
+async fn ext_authz_denies_whatever_content_type_a_client_claims() {
+    let service = Service::start(ROUTES).await;
+    let channel = Channel::from_shared(format!("http://{}", service.address)).unwrap().connect().await;
+    let mut client = AuthorizationClient::new(channel.unwrap());
+    for expected in [0, 7] {
+        let http = HttpRequest {
+            method: "POST".into(),
+            path: "/v1/jobs".into(),
+            headers: [("content-type".into(), "application/grpc".into())].into(),
+            ..HttpRequest::default()
+        };
+        let request = attribute_context::Request { http: Some(http), ..Default::default() };
+        let attributes = AttributeContext { request: Some(request), ..AttributeContext::default() };
+        let answer = client.check(CheckRequest { attributes: Some(attributes) }).await.unwrap().into_inner();
+        assert_eq!(answer.status.unwrap().code, expected);
+    }
+}
+
 /// A client that made its path or header long enough was not decided on, and Envoy let it pass.
 #[tokio::test]
 async fn a_value_of_any_length_has_a_bucket() {

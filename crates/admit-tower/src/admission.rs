@@ -19,7 +19,7 @@ use crate::idempotency::IdempotencyLayer;
 use crate::ledger::Ledger;
 use crate::observe::{Event, Keyed};
 use crate::request_key::{self, Glance, IDEMPOTENCY_KEY, RequestKey};
-use crate::{Body, CorrelationId, IdempotencyPolicy, Idempotent, Problem, Rejection, problem, replay};
+use crate::{Body, CorrelationId, IdempotencyPolicy, Idempotent, Problem, Rejection, replay};
 
 /// After how long a waiting request first asks the store again.
 const FIRST_POLL: Duration = Duration::from_millis(25);
@@ -109,10 +109,10 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         };
         let mut response = match result {
             Ok(ran) => ran?,
-            Err(Stopped::Problem(problem)) => problem.into_response_to(&parts.headers),
+            Err(Stopped::Problem(problem)) => self.settings.protocol.answer(*problem, &parts.headers),
             Err(Stopped::Rejection(rejection) | Stopped::Invalid(rejection)) => {
                 let problem = self.settings.renders.problem(&parts, &rejection, asked.id.as_ref());
-                problem.into_response_to(&parts.headers)
+                self.settings.protocol.answer(problem, &parts.headers)
             }
         };
         asked.ledger.mark(response.headers_mut());
@@ -128,7 +128,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Req: HttpBody<Data = Bytes>,
     {
         let parts = asked.parts;
-        let how = match problem::is_grpc(&parts.headers) {
+        let how = match self.settings.protocol.is_call(&parts.headers) {
             true => None,
             false => self.policy.idempotent(parts),
         };

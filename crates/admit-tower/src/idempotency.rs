@@ -46,6 +46,7 @@ use tower::{Layer, Service};
 
 use crate::ledger::Purse;
 use crate::observe::{Observer, Observers};
+use crate::problem::Protocol;
 use crate::rejection::{Render, Renders};
 use crate::runs::Runs;
 use crate::{Body, BudgetLayer, BudgetPolicy, IdempotencyPolicy, ResponseFuture};
@@ -85,6 +86,7 @@ pub(crate) struct Settings {
     pub(crate) max_recorded_body: usize,
     pub(crate) answer_time_limit: Duration,
     pub(crate) store_time_limit: Duration,
+    pub(crate) protocol: Protocol,
 }
 
 impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
@@ -102,6 +104,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 max_recorded_body: DEFAULT_MAX_RECORDED_BODY,
                 answer_time_limit: DEFAULT_ANSWER_TIME_LIMIT,
                 store_time_limit: DEFAULT_STORE_TIME_LIMIT,
+                protocol: Protocol::default(),
             },
             purse: None,
             runs: Runs::new(DEFAULT_MAX_RUNS),
@@ -114,6 +117,14 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     #[must_use]
     pub fn budgets(mut self, budgets: BudgetLayer<impl BudgetStore, impl BudgetPolicy>) -> Self {
         self.purse = Some(Arc::new(budgets));
+        self
+    }
+
+    /// Says that the service behind speaks gRPC: its calls pass without a key, as their outcome is in trailers, and their
+    /// budgets refuse in gRPC. Without it every request is one of HTTP, whatever content type a client claims.
+    #[must_use]
+    pub fn before_grpc(mut self) -> Self {
+        self.settings.protocol = Protocol::Grpc;
         self
     }
 

@@ -129,7 +129,8 @@ impl Idempotent {
 /// Says whether a request is idempotent, and how. Closures from the request's head are policies.
 ///
 /// It runs after authentication, so that it can find the tenant in the request's extensions. gRPC calls are not asked
-/// about: their outcome is in trailers, which are not replayed.
+/// about where the layer is [before gRPC](crate::IdempotencyLayer::before_grpc): their outcome is in trailers, which are
+/// not replayed.
 pub trait IdempotencyPolicy: Send + Sync + 'static {
     /// How the request is kept from running twice; nothing if it may.
     fn idempotent(&self, request: &Parts) -> Option<Idempotent>;

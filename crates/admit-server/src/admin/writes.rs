@@ -6,8 +6,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::header::WWW_AUTHENTICATE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use crate::bearer;
@@ -25,12 +24,7 @@ fn refusal(running: &Running, headers: &HeaderMap) -> Option<Problem> {
     }
     match bearer::token(headers).is_some_and(|token| tokens.accept(token)) {
         true => None,
-        false => Some(
-            Problem::new(StatusCode::UNAUTHORIZED)
-                .detail("send an admin token: Authorization: Bearer TOKEN")
-                .with("error", "unauthorized")
-                .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-        ),
+        false => Some(bearer::unknown("send an admin token: Authorization: Bearer TOKEN")),
     }
 }
 

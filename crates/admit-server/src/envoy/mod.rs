@@ -45,7 +45,7 @@ pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
     Router::new()
         .route("/envoy.service.ratelimit.v3.RateLimitService/{method}", any_service(limits))
         .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks))
-        .layer(from_fn_with_state(policy, bearer::check))
+        .layer(from_fn_with_state(policy, bearer::check_call))
         // A probe has no token, and learns no more than from `/readyz`.
         .route("/grpc.health.v1.Health/{method}", any_service(health))
 }

@@ -86,6 +86,11 @@ impl Gateway {
         Ok(Some(Self { shared: Arc::new(Shared { upstreams, rotation, metrics }), trusted }))
     }
 
+    /// Whether a service of gRPC may be behind it: that takes HTTP/2.
+    pub(crate) fn may_speak_grpc(&self) -> bool {
+        self.shared.rotation.members().iter().any(|member| member.target.has_http2())
+    }
+
     /// Whether this goes to the upstreams that a policy names, so that its connections can be kept. A file of roots may
     /// have changed under its name, so that a gateway with one is made anew.
     pub fn is_to(&self, upstreams: &Upstreams) -> bool {
