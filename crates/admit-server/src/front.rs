@@ -280,7 +280,7 @@ impl Front {
         let Charges { quotas, shadows } = Charges::of(budgets, facts)?;
         let idempotent = route.idempotency.as_ref().map(|rule| Idempotent {
             tenant: tenant(&rule.by, facts),
-            route: Some(route.pattern.to_string()),
+            route: Some(facts.path.to_owned()), // With what stands for its names: job 2 is not job 1.
             key: rule.key.clone(),
             if_missing: rule.if_missing,
             fingerprint: rule.fingerprint,

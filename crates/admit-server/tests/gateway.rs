@@ -160,6 +160,47 @@ async fn a_keyed_request_is_replayed_without_the_upstream() {
     assert_eq!(missing.json()["error"], "idempotency_key_missing");
 }
 
+/// The record was that of the route, whatever stood for the names in its path: job 2 was answered with what job 1 had come to,
+/// and never started.
+#[tokio::test]
+async fn a_key_is_good_for_one_path_and_not_for_all_that_its_route_has() {
+    let start = post(async |uri: http::Uri| format!("started {uri}"));
+    let upstream = Server::start(Router::new().fallback_service(start)).await;
+    let policy = r#"
+        [budgets.x]
+        rate = "100/hour"
+        by = "header:x-user"
+        [[routes]]
+        match = "POST /jobs/{id}/start"
+        budgets = ["x"]
+        idempotency = { key = "header", by = "header:x-user", if_missing = "content" }
+        [[routes]]
+        match = "POST /teams/{*rest}"
+        idempotency = { key = "json:/id", by = "const:all" }
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let send = async |path: &str, key: Option<&str>| {
+        let mut request = Request::builder().method(Method::POST).header("x-user", "ann");
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let reply = gateway.send(request, path, "{\"id\": \"7\"}").await;
+        (String::from_utf8(reply.body.to_vec()).unwrap(), reply.headers.contains_key("idempotent-replayed"))
+    };
+    for (path, key) in [
+        ("/jobs/1/start", None),
+        ("/jobs/2/start", None),
+        ("/jobs/1/start", Some("k")),
+        ("/jobs/2/start", Some("k")),
+        ("/teams/a/b", None),
+        ("/teams/a/c", None),
+    ] {
+        assert_eq!(send(path, key).await, (format!("started {path}"), false), "{key:?}");
+        assert_eq!(send(path, key).await, (format!("started {path}"), true), "{key:?}");
+    }
+    assert!(send("/jobs/1/start/", Some("k")).await.1, "another spelling of a path is the same path");
+}
+
 #[tokio::test]
 async fn a_known_key_has_its_plan_and_an_unknown_one_touches_no_bucket() {
     let upstream = upstream().await;
