@@ -299,13 +299,13 @@ impl Reloader {
                 Some(reply) = self.asks.recv() => (Cause::Asked, Some(reply)),
                 Some(()) = self.hangups.recv() => (Cause::Asked, None),
                 () = watch.changed() => (Cause::Files, None),
-                _ = ticks.tick() => match self.try_again {
-                    true => (Cause::Again, None),
-                    false => {
-                        self.refresh_keys().await;
+                _ = ticks.tick() => {
+                    self.refresh_keys().await; // Whatever lies on the disk.
+                    if !self.try_again {
                         continue;
                     }
-                },
+                    (Cause::Again, None)
+                }
             };
             let answer = self.reload(cause, &mut watch).await;
             if let Some(reply) = reply {
@@ -378,6 +378,9 @@ impl Reloader {
                 self.running.0.metrics.reload.refused();
                 let why = Arc::new(NotInForce { since: SystemClock.now(), drawn });
                 self.running.0.not_in_force.store(Arc::new(Some(why)));
+                if cause == Cause::Asked {
+                    self.refresh_keys().await;
+                }
                 self.told()
             }
         }
