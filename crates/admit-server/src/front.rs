@@ -24,6 +24,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::authorize::{self, AUTHORIZE};
 use crate::body_bytes::{self, Announced};
+use crate::bounds::Bounds;
 use crate::engine::{Charges, Decider, Facts, Malformed, Store, tenant};
 use crate::gateway::{Gateway, of_a_record, unambiguous};
 use crate::measured::Measured;
@@ -41,6 +42,7 @@ pub struct Front {
     decider: Decider,
     keys: Arc<Keys>,
     metrics: Metrics,
+    bounds: Bounds,
 }
 
 /// What was worked out for a request, in its extensions.
@@ -58,7 +60,15 @@ impl Front {
     /// Decides by this policy, on this store.
     pub fn new(policy: Arc<Policy>, keys: Arc<Keys>, store: AnyStore, metrics: Metrics) -> Self {
         let store = Measured::new(store, metrics.store.clone());
-        Self { decider: Decider::new(policy, store, metrics.clone()), keys, metrics }
+        let (decider, bounds) = (Decider::new(policy, store, metrics.clone()), Bounds::default());
+        Self { decider, keys, metrics, bounds }
+    }
+
+    /// Shares bounds with other fronts, in place of bounds of its own.
+    #[must_use]
+    pub fn within(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
+        self
     }
 
     /// The decision service, for other proxies and for services in any language.
@@ -107,7 +117,7 @@ impl Front {
         let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
-        let once = once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets());
+        let once = once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets()).runs(self.bounds.runs.clone());
         let once = once.render(of_a_record).observer(self.metrics.clone());
         let once = if gateway.may_speak_grpc() { once.before_grpc() } else { once };
         let front = self.clone();

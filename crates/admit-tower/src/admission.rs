@@ -262,7 +262,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 Claim::Run(_) | Claim::InFlight { .. } => {}
             }
             if seat.is_none() {
-                seat = self.waiters.try_acquire().ok();
+                seat = self.runs.seat();
             }
             if seat.is_none() {
                 return Err(self.told(Keyed::InFlight, Rejection::InFlight));

@@ -57,8 +57,7 @@ pub struct IdempotencyLayer<S, P> {
     pub(crate) policy: Arc<P>,
     pub(crate) settings: Settings,
     pub(crate) purse: Option<Arc<dyn Purse>>,
-    pub(crate) runs: Arc<Runs>,
-    pub(crate) waiters: Arc<tokio::sync::Semaphore>,
+    pub(crate) runs: Runs,
 }
 
 /// The longest request body that is read for its key or fingerprint, in bytes.
@@ -71,10 +70,6 @@ const DEFAULT_ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
 const DEFAULT_BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
 /// How long the store may take for one operation before it counts as unavailable.
 const DEFAULT_STORE_TIME_LIMIT: Duration = Duration::from_secs(5);
-/// How many keyed requests run at once in this process.
-const DEFAULT_MAX_RUNS: u32 = 1024;
-/// How many requests wait at once for others with their keys.
-const MAX_WAITERS: usize = 1024;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -107,8 +102,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 protocol: Protocol::default(),
             },
             purse: None,
-            runs: Runs::new(DEFAULT_MAX_RUNS),
-            waiters: Arc::new(tokio::sync::Semaphore::new(MAX_WAITERS)),
+            runs: Runs::default(),
         }
     }
 
@@ -199,8 +193,15 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         self
     }
 
-    /// Waits until no keyed request runs: for a shutdown that finishes what was begun, after the server stopped taking
-    /// requests.
+    /// Shares runs with other layers, in place of runs of its own: their bound is one for all, as
+    /// [`max_runs`](Self::max_runs) is for one.
+    #[must_use]
+    pub fn runs(mut self, runs: Runs) -> Self {
+        self.runs = runs;
+        self
+    }
+
+    /// [`Runs::idle`].
     pub async fn idle(&self) {
         self.runs.idle().await;
     }
@@ -213,8 +214,7 @@ impl<S: Clone, P> Clone for IdempotencyLayer<S, P> {
             policy: Arc::clone(&self.policy),
             settings: self.settings.clone(),
             purse: self.purse.clone(),
-            runs: Arc::clone(&self.runs),
-            waiters: Arc::clone(&self.waiters),
+            runs: self.runs.clone(),
         }
     }
 }

@@ -111,7 +111,7 @@ impl Idempotent {
 
     /// Sets how long it waits for another with its key before it is answered with 409. A run in this process wakes it at
     /// once; for those of others it asks the store after 25 ms, and then in intervals that double up to a second. No more
-    /// than 1,024 wait at once in a layer; others are answered right away. Default 10 s.
+    /// than 1,024 wait at once in a layer, or in those that share their [runs](crate::Runs); others are answered right away. Default 10 s.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;

@@ -32,6 +32,7 @@
 //!   same for a handler that learns its cost late.
 //! * [`IdempotencyLayer`] runs what an [`IdempotencyPolicy`] names once for each key, and replays it to the rest. With
 //!   budgets of its own, a replay costs less than a run.
+//! * [`Runs`] are what a service waits for before it ends.
 //! * [`run`] lets a handler record its response in its own transaction.
 //! * [`client_ip`] finds the client's address behind trusted proxies.
 //! * [`Problem`], [`Rejection`] and [`Render`] are how answers read, and a client branches on their [`problem_type`];
@@ -83,3 +84,4 @@ pub use rejection::{Refused, Rejection, Render};
 pub use replay::record_of;
 #[doc(inline)]
 pub use run::{Answer, NotRecorded, Run};
+pub use runs::Runs;
