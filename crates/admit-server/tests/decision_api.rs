@@ -44,7 +44,7 @@ async fn service(policy: &str) -> Router {
     let policy = Policy::parse("test", policy).unwrap_or_else(|errors| panic!("{:?}", errors.problems()));
     let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
     let metrics = Metrics::default();
-    let gateway = Gateway::new(&policy.server, metrics.clone()).unwrap();
+    let gateway = Gateway::new(&policy, metrics.clone()).unwrap();
     let front = Front::new(Arc::new(policy), Arc::new(Keys::default()), store, metrics);
     let router = match gateway {
         Some(gateway) => front.in_front_of(gateway),

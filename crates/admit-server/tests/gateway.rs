@@ -59,6 +59,37 @@ async fn a_request_passes_as_it_is_without_what_is_about_the_connection() {
     );
 }
 
+/// A client that named a header in `Connection` had it taken away: it was charged the cost of 0 that it had sent, and the
+/// upstream, which saw none, did the work that it does by default.
+#[tokio::test]
+async fn what_a_request_was_charged_by_reaches_the_upstream() {
+    let upstream = upstream().await;
+    let policy = r#"
+        key_headers = ["x-token"]
+        [budgets.x]
+        rate = "100/hour"
+        by = "header:x-user"
+        cost = { from = "header:x-cost", otherwise = 50 }
+        [[routes]]
+        match = "POST /{*path}"
+        budgets = ["x"]
+        idempotency = { key = "header", by = "header:x-shop" }
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let names = ["x-user", "x-cost", "x-shop", "x-token", "idempotency-key"];
+    let mut request = Request::builder().method(Method::POST).header("connection", names.join(", "));
+    for name in names {
+        request = request.header(name, "0").header(name.replace('-', "_"), "1");
+    }
+    let seen = gateway.send(request.header("x_other", "1"), "/a", "").await.json();
+    let headers = seen["headers"].as_array().unwrap();
+    for name in names {
+        assert!(headers.contains(&json!([name, "0"])), "{name}: {headers:?}");
+        assert!(!headers.contains(&json!([name.replace('-', "_"), "1"])), "{name}: {headers:?}");
+    }
+    assert!(headers.contains(&json!(["x_other", "1"])), "{headers:?}");
+}
+
 #[tokio::test]
 async fn budgets_hold_whatever_the_spelling_of_the_path() {
     let upstream = upstream().await;

@@ -82,6 +82,7 @@ pub use quota::{BudgetPolicy, OnUnavailable, Quota};
 pub use rejected::Rejected;
 pub use rejection::{Refused, Rejection, Render};
 pub use replay::record_of;
+pub use request_key::IDEMPOTENCY_KEY;
 #[doc(inline)]
 pub use run::{Answer, NotRecorded, Run};
 pub use runs::Runs;

@@ -29,7 +29,7 @@ impl Check {
         let checked = Source::from(self.file).read().policy;
         let report = match checked.and_then(|(policy, keys)| {
             Certificates::load(&policy.server).into_diagnostic()?;
-            Gateway::new(&policy.server, Metrics::default()).into_diagnostic()?; // Reads the roots for its upstreams.
+            Gateway::new(&policy, Metrics::default()).into_diagnostic()?; // Reads the roots for its upstreams.
             Ok((policy, keys))
         }) {
             Ok((policy, keys)) => {

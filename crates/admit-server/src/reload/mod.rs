@@ -245,8 +245,8 @@ impl InForce {
     ) -> Result<Self, Report> {
         let kept = before.and_then(|before| before.gateway.as_ref());
         let gateway = match kept.filter(|gateway| gateway.is_to(&policy.server.upstream)) {
-            Some(gateway) => Some(gateway.trusting(policy.server.trusted.clone())),
-            None => Gateway::new(&policy.server, shared.0.clone()).into_diagnostic()?,
+            Some(gateway) => Some(gateway.under(&policy)),
+            None => Gateway::new(&policy, shared.0.clone()).into_diagnostic()?,
         };
         Ok(Self::of(Arc::new(policy), keys, content, store, shared, gateway))
     }

@@ -228,7 +228,7 @@ async fn front(url: &str, policy: &str) -> Router {
     let policy = parsed(policy);
     let store = AnyStore::open(url, policy.rules().unwrap()).await.unwrap();
     let metrics = Metrics::default();
-    let gateway = Gateway::new(&policy.server, metrics.clone()).unwrap();
+    let gateway = Gateway::new(&policy, metrics.clone()).unwrap();
     let front = Front::new(policy, keys(), store, metrics);
     let router = match gateway {
         Some(gateway) => front.in_front_of(gateway),

@@ -54,7 +54,7 @@ impl Server {
         let policy = policy.unwrap_or_else(|errors| panic!("{:?}", errors.problems()));
         let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
         let metrics = Metrics::default();
-        let gateway = Gateway::new(&policy.server, metrics.clone()).unwrap().unwrap();
+        let gateway = Gateway::new(&policy, metrics.clone()).unwrap().unwrap();
         let front = Front::new(Arc::new(policy), Arc::new(keys), store, metrics.clone());
         (Self::start(front.in_front_of(gateway)).await, metrics)
     }
