@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use admit::{Cost, Key};
-use admit_tower::{Quota, client_ip};
+use admit_tower::{Quota, client_ip, strict_json};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
@@ -104,10 +104,9 @@ fn text<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Cow<'f, str> {
         KeyPart::Path(name) => facts.name(name).map(Cow::Borrowed),
         KeyPart::Query(name) => facts.parameter(name),
         KeyPart::Json(pointer) => {
-            facts.json.and_then(|json| json.pointer(pointer.as_str())).map(|value| match value {
-                Value::String(text) => Cow::Borrowed(text.as_str()),
-                other => Cow::Owned(other.to_string()),
-            })
+            // Null is as if it were missing.
+            let value = facts.json.and_then(|json| json.pointer(pointer.as_str()));
+            value.filter(|value| !value.is_null()).map(strict_json::text)
         }
         KeyPart::Entry(name) => facts.entry(name).map(Cow::Borrowed),
         KeyPart::Constant(text) => Some(Cow::Borrowed(text.as_str())),
@@ -223,6 +222,36 @@ mod tests {
         assert_eq!(key("\"query:q\""), key("\"query:none\""));
         let cost =
             rule("by = \"ip\"\ncost = { from = \"header:x-cost\", otherwise = 4 }").quota(&request.facts());
+    /// Each spelling of a number had a bucket of its own: a client wrote 7, 7.0 and 0.7e1, and the service read seven each time.
+    #[test]
+    fn a_member_of_a_body_is_one_key_however_it_is_written() {
+        let mut request = request();
+        let mut key = |id: &str| {
+            request.json = Some(strict_json::parse(format!("{{\"id\": {id}}}").as_bytes()).unwrap());
+            rule("by = \"json:/id\"").quota(&request.facts()).unwrap().charge.key
+        };
+        for (plain, others) in [
+            ("7", &["7.0", "0.7e1", "70e-1", "\"7\""][..]),
+            ("0", &["-0", "0.0", "-0.0e5"]),
+            ("0.1", &["1e-1", "0.10"]),
+            ("-5", &["-5.0"]),
+            ("1152921504606846976", &["1152921504606846976.0", "1.152921504606846976e18"]),
+            ("1e30", &["1E+30", "1000000000000000000000000000000"]),
+            ("{\"a\": 1, \"b\": [2]}", &["{\"b\":[2.0],\"a\":1e0}"]),
+            ("null", &["\"\""]),
+        ] {
+            for other in others {
+                assert_eq!(key(plain), key(other), "{plain} {other}");
+            }
+        }
+        assert_ne!(
+            key("9007199254740993"),
+            key("9007199254740992"),
+            "who has whole numbers for names keeps them apart"
+        );
+        assert_eq!(key("null"), Key::of(""), "it is as if it were missing");
+    }
+
         assert!(matches!(cost, Err(Malformed::Cost(_))));
     }
 
