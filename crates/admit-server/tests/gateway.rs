@@ -191,6 +191,47 @@ async fn a_keyed_request_is_replayed_without_the_upstream() {
     assert_eq!(missing.json()["error"], "idempotency_key_missing");
 }
 
+/// All callers that sent no `X-User`, or two, were one: who sent the key of another of them got what that one was told.
+#[tokio::test]
+async fn a_caller_that_is_nobody_has_no_idempotency_keys() {
+    let upstream = upstream().await;
+    let policy = r#"
+        [budgets.x]
+        rate = "100/hour"
+        by = "header:x-user"
+        [[routes]]
+        match = "POST /pay"
+        budgets = ["x"]
+        idempotency = { key = "header", by = ["ip", "header:x-user", "query:shop", "json:/till"] }
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let pay = async |users: &[&str], path: &str, body: &str| {
+        let mut request = Request::builder().method(Method::POST).header("idempotency-key", "k");
+        for user in users {
+            request = request.header("x-user", *user);
+        }
+        gateway.send(request, path, body.to_owned()).await
+    };
+    let (path, body) = ("/pay?shop=1", "{\"till\": 3}");
+    assert_eq!(pay(&["ann"], path, body).await.status, 200);
+    for (users, path, body, lacks) in [
+        (&[][..], path, body, "header:x-user"),
+        (&[""], path, body, "header:x-user"),
+        (&["ann", "bob"], path, body, "header:x-user"),
+        (&["ann"], "/pay", body, "query:shop"),
+        (&["ann"], "/pay?shop=1&shop=2", body, "query:shop"),
+        (&["ann"], path, "{\"till\": null}", "json:/till"),
+        (&["ann"], path, "{}", "json:/till"),
+    ] {
+        let reply = pay(users, path, body).await;
+        assert_eq!(
+            (reply.status, &reply.json()["error"]),
+            (StatusCode::BAD_REQUEST, &json!("caller_unknown"))
+        );
+        assert!(reply.json()["detail"].as_str().unwrap().contains(lacks), "{}", reply.json());
+    }
+}
+
 /// The record was that of the route, whatever stood for the names in its path: job 2 was answered with what job 1 had come to,
 /// and never started.
 #[tokio::test]

@@ -16,6 +16,11 @@ pub enum Malformed {
     /// No number where the cost is.
     #[error("{0} is not a number of zero or more, and the request costs as much")]
     Cost(String),
+    /// Nothing where it says whose idempotency keys it uses.
+    #[error(
+        "this request has no {0}, or more than one, and its idempotency key is one of the caller's that this names"
+    )]
+    Nobody(KeyPart),
     /// Nothing known of the length of the body.
     #[error("the body is charged by the byte, and too long to be counted first: send Content-Length")]
     Length,
@@ -61,8 +66,16 @@ pub(super) fn quota(
 }
 
 /// Whose idempotency keys a request uses.
-pub fn tenant(source: &KeySource, facts: &Facts<'_>) -> String {
-    key(source, facts).to_string()
+///
+/// # Errors
+/// [`Malformed`] if the request lacks a part of it: callers that are nobody would share their records, and one of them be
+/// answered with what another was told.
+pub fn tenant(source: &KeySource, facts: &Facts<'_>) -> Result<String, Malformed> {
+    let is_missing = |part: &&KeyPart| text(part, facts).is_empty();
+    match source.parts.iter().find(is_missing) {
+        Some(part) => Err(Malformed::Nobody(part.clone())),
+        None => Ok(key(source, facts).to_string()),
+    }
 }
 
 /// One part is the key as it is; several are joined with their lengths before them, so that no two lists of parts meet.
@@ -211,17 +224,6 @@ mod tests {
         assert_ne!(key("[\"const:ab\", \"const:c\"]"), key("[\"const:a\", \"const:bc\"]"));
     }
 
-    /// The first of two counted, and a service that reads the last let each request have a bucket, or a cost, of its own.
-    #[test]
-    fn what_stands_twice_is_as_if_it_were_missing() {
-        let mut request = request();
-        request.headers.append("x-user", "bob".parse().unwrap());
-        request.headers.append("x-cost", "0".parse().unwrap());
-        let key = |by: &str| rule(&format!("by = {by}")).quota(&request.facts()).unwrap().charge.key;
-        assert_eq!(key("\"header:x-user\""), key("\"header:x-none\""));
-        assert_eq!(key("\"query:q\""), key("\"query:none\""));
-        let cost =
-            rule("by = \"ip\"\ncost = { from = \"header:x-cost\", otherwise = 4 }").quota(&request.facts());
     /// Each spelling of a number had a bucket of its own: a client wrote 7, 7.0 and 0.7e1, and the service read seven each time.
     #[test]
     fn a_member_of_a_body_is_one_key_however_it_is_written() {
@@ -252,6 +254,17 @@ mod tests {
         assert_eq!(key("null"), Key::of(""), "it is as if it were missing");
     }
 
+    /// The first of two counted, and a service that reads the last let each request have a bucket, or a cost, of its own.
+    #[test]
+    fn what_stands_twice_is_as_if_it_were_missing() {
+        let mut request = request();
+        request.headers.append("x-user", "bob".parse().unwrap());
+        request.headers.append("x-cost", "0".parse().unwrap());
+        let key = |by: &str| rule(&format!("by = {by}")).quota(&request.facts()).unwrap().charge.key;
+        assert_eq!(key("\"header:x-user\""), key("\"header:x-none\""));
+        assert_eq!(key("\"query:q\""), key("\"query:none\""));
+        let cost =
+            rule("by = \"ip\"\ncost = { from = \"header:x-cost\", otherwise = 4 }").quota(&request.facts());
         assert!(matches!(cost, Err(Malformed::Cost(_))));
     }
 

@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::policy::{Keys, Policy};
 use crate::{api, envoy};
 use by_the_byte::shadowed_by_the_byte;
-use plan::{Planned, plan};
+use plan::{Planned, Then, plan};
 
 /// The longest body that is read for a key or a cost, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -89,7 +89,7 @@ impl Front {
     fn on_requests(&self) -> Router {
         Router::new()
             .fallback_service(self.budgets().layer(any(authorize::allow)))
-            .layer(from_fn_with_state(self.clone(), plan))
+            .layer(from_fn_with_state((self.clone(), Then::Tell), plan))
     }
 
     fn budgets(&self) -> BudgetLayer<Store, impl BudgetPolicy + use<>> {
@@ -113,7 +113,7 @@ impl Front {
         let gateway = Router::new()
             .fallback_service(once.layer(gateway))
             .layer(from_fn_with_state(self.clone(), shadowed_by_the_byte))
-            .layer(from_fn_with_state(self.clone(), plan));
+            .layer(from_fn_with_state((self.clone(), Then::Forward), plan));
         let front = match self.prefix() {
             Some(prefix) => Router::new()
                 .nest(&prefix, self.decisions())

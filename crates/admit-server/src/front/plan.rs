@@ -30,8 +30,21 @@ pub(super) struct Planned {
     pub(super) is_announced: bool,
 }
 
+/// What becomes of a request once it is planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It is forwarded.
+    Forward,
+    /// Whoever asked about it is told. The answer to the request itself is not seen, so that its key is not looked at.
+    Tell,
+}
+
 /// Works out what the request is charged, and how it is kept from running twice.
-pub(super) async fn plan(State(front): State<Front>, request: Request, next: Next) -> Response {
+pub(super) async fn plan(
+    State((front, then)): State<(Front, Then)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     let reading = match Reading::of(parts.uri.path()) {
         Ok(reading) => reading,
@@ -75,7 +88,7 @@ pub(super) async fn plan(State(front): State<Front>, request: Request, next: Nex
         is_unreadable,
         entries: &[],
     };
-    let (planned, shadows) = match front.planned(route, &facts) {
+    let (planned, shadows) = match front.planned(route, &facts, then) {
         Ok((planned, shadows)) => (Planned { is_announced: !is_read, ..planned }, shadows),
         Err(malformed) => return refuse(&malformed),
     };
@@ -91,11 +104,12 @@ fn ambiguous(error: &dyn std::error::Error) -> Response {
 }
 
 fn refuse(malformed: &Malformed) -> Response {
-    let status = match malformed {
-        Malformed::Cost(_) => StatusCode::BAD_REQUEST,
-        Malformed::Length => StatusCode::LENGTH_REQUIRED,
+    let (status, error) = match malformed {
+        Malformed::Cost(_) => (StatusCode::BAD_REQUEST, "cost_unknown"),
+        Malformed::Nobody(_) => (StatusCode::BAD_REQUEST, "caller_unknown"),
+        Malformed::Length => (StatusCode::LENGTH_REQUIRED, "cost_unknown"),
     };
-    Problem::new(status).detail(malformed.to_string()).with("error", "cost_unknown").into_response()
+    Problem::new(status).detail(malformed.to_string()).with("error", error).into_response()
 }
 
 impl Front {
@@ -139,18 +153,26 @@ impl Front {
     }
 
     /// What the request is charged and how it is kept from running twice, and what shadows are charged.
-    fn planned(&self, route: &Route, facts: &Facts<'_>) -> Result<(Planned, Vec<Quota>), Malformed> {
+    fn planned(
+        &self,
+        route: &Route,
+        facts: &Facts<'_>,
+        then: Then,
+    ) -> Result<(Planned, Vec<Quota>), Malformed> {
         let budgets = route.budgets.iter().map(|&index| &self.decider.policy.budgets[index]);
         let Charges { quotas, shadows } = Charges::of(budgets, facts)?;
-        let idempotent = route.idempotency.as_ref().map(|rule| Idempotent {
-            tenant: tenant(&rule.by, facts),
-            route: Some(facts.path.to_owned()), // With what stands for its names: job 2 is not job 1.
-            key: rule.key.clone(),
-            if_missing: rule.if_missing,
-            fingerprint: rule.fingerprint,
-            terms: rule.terms.clone(),
-            wait: rule.wait,
-        });
+        let idempotent = match route.idempotency.as_ref().filter(|_| then == Then::Forward) {
+            Some(rule) => Some(Idempotent {
+                tenant: tenant(&rule.by, facts)?,
+                route: Some(facts.path.to_owned()), // With what stands for its names: job 2 is not job 1.
+                key: rule.key.clone(),
+                if_missing: rule.if_missing,
+                fingerprint: rule.fingerprint,
+                terms: rule.terms.clone(),
+                wait: rule.wait,
+            }),
+            None => None,
+        };
         Ok((Planned { quotas, idempotent, ..Planned::default() }, shadows))
     }
 }
