@@ -10,22 +10,8 @@ use admit::Cost;
 use admit_tower::{Admitted, Limiter, Quota};
 use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::{BodyExt, Collected, Full};
 
 use crate::measured::Measured;
-
-/// A body that was read to its end, as it was.
-pub(crate) fn again(read: Collected<Bytes>) -> (Bytes, Body) {
-    let trailers = read.trailers().cloned();
-    let bytes = read.to_bytes();
-    let body = match trailers {
-        None => Body::from(bytes.clone()),
-        Some(trailers) => {
-            Body::new(Full::new(bytes.clone()).with_trailers(std::future::ready(Some(Ok(trailers)))))
-        }
-    };
-    (bytes, body)
-}
 
 /// The body of an admitted request whose bytes were charged as they were announced. When it is dropped, the bytes that
 /// did not come are given back. A crash before that loses them: it admits less, never more.

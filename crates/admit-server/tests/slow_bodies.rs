@@ -1,21 +1,28 @@
 //! Bodies that never end, at every listener. Time passes as it is told to.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod served;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use admit_server::bounds::Bounds;
 use admit_server::metrics::Metrics;
 use admit_server::policy::{Keys, Policy};
 use admit_server::reload::Running;
 use admit_server::source::Source;
 use admit_server::{Front, admin};
 use admit_store::AnyStore;
+use admit_tower::ReadAhead;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use data_encoding::HEXLOWER;
 use futures::StreamExt;
 use http::{Request, Response};
+use served::{Server, upstream};
 use sha2::{Digest, Sha256};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
@@ -86,4 +93,46 @@ async fn the_admin_listener_looks_at_the_token_first_and_then_waits_for_a_body_n
     assert_eq!(ask(&router, reset("t0ken"), endless(b"{")).await.status(), 408);
     let large = Body::from(vec![b' '; 100_000]);
     assert_eq!(ask(&router, reset("t0ken"), large).await.status(), 413);
+}
+
+/// Each request was bounded, and nothing was bounded over all of them: bodies that are read for a key or a cost, before any
+/// budget is asked, could fill the memory.
+#[tokio::test]
+async fn bodies_that_are_read_before_any_budget_have_one_bound() {
+    let upstream = upstream().await;
+    let policy = format!(
+        "upstream = \"http://{}\"\n[budgets.x]\nrate = \"1000/second\"\nby = \"json:/user\"\n[[routes]]\n\
+         match = \"POST /{{*path}}\"\nbudgets = [\"x\"]\n",
+        upstream.address
+    );
+    let bounds = Bounds { read_ahead: ReadAhead::new(10_000), ..Bounds::default() };
+    let (gateway, _) = Server::gateway_within(&policy, Keys::default(), bounds).await;
+    let post = async |length: usize| {
+        let body = format!("{{\"user\": \"{}\"}}", "x".repeat(length));
+        let reply = gateway.send(Request::builder().method("POST"), "/a", body).await;
+        (reply.status.as_u16(), reply.json()["error"].clone())
+    };
+    let stalled = async |sent: usize| {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        let head = "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b' '; sent]).await.unwrap();
+        stream
+    };
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
+    let _announced = stalled(0).await; // What was only announced takes up nothing.
+    assert_eq!(post(9_000).await.0, 200);
+    let holding = stalled(5_000).await;
+    let refused = loop {
+        match post(9_000).await {
+            (200, _) => tick.tick().await, // It is not there yet.
+            refused => break refused,
+        };
+    };
+    assert_eq!(refused, (503, "overloaded".into()));
+    assert_eq!(post(1_000).await.0, 200, "there is room for a small one");
+    drop(holding);
+    while post(9_000).await.0 != 200 {
+        tick.tick().await;
+    }
 }

@@ -47,6 +47,7 @@ use tower::{Layer, Service};
 use crate::ledger::Purse;
 use crate::observe::{Observer, Observers};
 use crate::problem::Protocol;
+use crate::read_ahead::ReadAhead;
 use crate::rejection::{Render, Renders};
 use crate::runs::Runs;
 use crate::{Body, BudgetLayer, BudgetPolicy, IdempotencyPolicy, ResponseFuture};
@@ -58,6 +59,7 @@ pub struct IdempotencyLayer<S, P> {
     pub(crate) settings: Settings,
     pub(crate) purse: Option<Arc<dyn Purse>>,
     pub(crate) runs: Runs,
+    pub(crate) ahead: ReadAhead,
 }
 
 /// The longest request body that is read for its key or fingerprint, in bytes.
@@ -103,6 +105,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             },
             purse: None,
             runs: Runs::default(),
+            ahead: ReadAhead::default(),
         }
     }
 
@@ -144,11 +147,19 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// Sets the longest request body in bytes; a longer one is answered with 413. Bodies are held in memory while they are
-    /// read and run, so the server's bound on requests at once times this is what they take at most. Where keys are in a
-    /// header, only bodies whose request fits its budgets are read. Default 1 MiB.
+    /// read and run, all of them together as far as there is [room](Self::read_ahead). Where keys are in a header, only
+    /// bodies whose request fits its budgets are read. Default 1 MiB.
     #[must_use]
     pub fn max_request_body(mut self, bytes: usize) -> Self {
         self.settings.max_request_body = bytes;
+        self
+    }
+
+    /// Shares room for request bodies with other layers, in place of room of its own; a request whose body finds none is
+    /// answered with 503. Default 256 MiB.
+    #[must_use]
+    pub fn read_ahead(mut self, ahead: ReadAhead) -> Self {
+        self.ahead = ahead;
         self
     }
 
@@ -215,6 +226,7 @@ impl<S: Clone, P> Clone for IdempotencyLayer<S, P> {
             settings: self.settings.clone(),
             purse: self.purse.clone(),
             runs: self.runs.clone(),
+            ahead: self.ahead.clone(),
         }
     }
 }

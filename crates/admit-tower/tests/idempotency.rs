@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, Response as Stored, Terms};
 use admit::{IdempotencyStore, Now};
-use admit_tower::{Idempotent, IfMissing, JsonPointer, Run, Runs};
+use admit_tower::{Idempotent, IfMissing, JsonPointer, ReadAhead, Run, Runs};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Extension;
@@ -304,6 +304,15 @@ async fn layers_that_share_their_runs_have_one_bound_and_end_together() {
     request.await.unwrap();
     runs.idle().await;
     assert_eq!(after.send(keyed("b"), "").await.status(), StatusCode::ACCEPTED);
+}
+
+#[tokio::test]
+async fn a_body_without_room_is_told_so_and_costs_nothing() {
+    let setup = Setup::new();
+    let server = setup.serve(setup.layer(by_header()).read_ahead(ReadAhead::new(4))).await;
+    assert_eq!(told(&server.send(keyed("a"), "12345").await), (503, "overloaded".to_owned()));
+    assert_eq!(server.send(keyed("a"), "1234").await.status(), StatusCode::ACCEPTED);
+    assert_eq!(setup.seen.take(), ["overloaded", "completed"]);
 }
 
 #[tokio::test]

@@ -58,15 +58,15 @@ pub(super) async fn reset(State(running): State<Running>, request: Request) -> R
     if let Some(problem) = refusal(&running, &parts.headers) {
         return problem.into_response();
     }
-    let body = match body::whole(body, MAX_CALL_BYTES).await {
-        Ok(body) => body,
+    let read = match body::whole(&running.bounds().read_ahead, body, MAX_CALL_BYTES).await {
+        Ok(read) => read,
         Err(rejection) => return rejection.problem().into_response(),
     };
     let wrong = |detail: String| {
         let problem = Problem::new(StatusCode::BAD_REQUEST).detail(detail).with("error", "bad_request");
         problem.into_response()
     };
-    let json = strict_json::parse(&body).ok();
+    let json = strict_json::parse(&read.bytes).ok();
     let member = |name: &str| json.as_ref().and_then(|json: &Value| json.get(name));
     let (Some(scope), Some(key)) = (member("scope").and_then(Value::as_str), member("key").and_then(texts))
     else {

@@ -195,7 +195,7 @@ pub(crate) enum Recorded {
 
 /// Claims a key, or tells what became of the run that has it.
 pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Json<Claimed>, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let form: ClaimForm = typed(&call, "")?;
     let default = Terms::default();
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
@@ -236,7 +236,7 @@ pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Js
 
 /// Extends the lease of a run.
 pub(super) async fn renew(State(api): State<Api>, request: Request) -> Result<Json<Renewed>, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let TicketText { ticket, terms } = typed::<TicketForm>(&call, "")?.ticket.known()?;
     let renewed = api.used(&parts, api.decider.store.renew(&ticket, &terms, Now::Store)).await?;
     let lease_seconds = terms.lease.as_secs();
@@ -245,7 +245,7 @@ pub(super) async fn renew(State(api): State<Api>, request: Request) -> Result<Js
 
 /// Records what a run answered.
 pub(super) async fn complete(State(api): State<Api>, request: Request) -> Result<Json<Completed>, Refusal> {
-    let (parts, call) = read(request, MAX_COMPLETION_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_COMPLETION_BYTES).await?;
     let form: CompleteForm = typed(&call, "")?;
     let (head, body) = response(&form)?;
     let TicketText { ticket, terms } = form.ticket.known()?;
@@ -266,7 +266,7 @@ pub(super) async fn complete(State(api): State<Api>, request: Request) -> Result
 
 /// Frees the key, as if it had never been claimed.
 pub(super) async fn release(State(api): State<Api>, request: Request) -> Result<StatusCode, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let TicketText { ticket, .. } = typed::<TicketForm>(&call, "")?.ticket.known()?;
     api.used(&parts, api.decider.store.release(&ticket, Now::Store)).await?;
     api.tell(Keyed::Released);

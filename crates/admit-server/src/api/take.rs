@@ -88,7 +88,7 @@ impl From<Mode> for ModeWord {
 
 /// Debits all charges, or none.
 pub(super) async fn take(State(api): State<Api>, request: Request) -> Result<Response, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let called = api.called(&call)?;
     let decided = api.decider.decide(&parts, called.charges()).await;
     let admitted = decided.map_err(|rejected| api.rejected(&parts, *rejected))?;
@@ -118,7 +118,7 @@ fn seconds_until_full(quota: &Quota, left: f64) -> u64 {
 
 /// Tells what a take would come to. Writes nothing.
 pub(super) async fn peek(State(api): State<Api>, request: Request) -> Result<Json<Peeked>, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let called = api.called(&call)?;
     let (refusal, debits) = match api.decider.limiter.peek(&parts, called.charges().quotas).await {
         Ok(admitted) => (None, admitted.debits().to_vec()),
@@ -158,7 +158,7 @@ fn whole_seconds(wait: Wait) -> Option<u64> {
 
 /// Gives back what a granted take debited, all or nothing.
 pub(super) async fn refund(State(api): State<Api>, request: Request) -> Result<StatusCode, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let charges = api.called(&call)?.charges();
     let all = [charges.quotas, charges.shadows].concat();
     let given = api.decider.limiter.refund(&parts, &all).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admit_tower::{Admitted, Limiter, Quota, Rejected};
+use admit_tower::{Admitted, Limiter, Quota, ReadAhead, Rejected};
 use http::request::Parts;
 
 use super::Charges;
@@ -20,6 +20,8 @@ pub struct Decider {
     pub policy: Arc<Policy>,
     /// Where buckets and records are.
     pub store: Store,
+    /// Where bodies of requests are read that nobody has let run yet.
+    pub read_ahead: ReadAhead,
     /// For budgets that hold.
     pub limiter: Limiter<Store>,
     /// For budgets in shadow mode, each of which is charged apart.
@@ -31,7 +33,7 @@ impl Decider {
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics) -> Self {
         let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect).observer(metrics.clone());
         let shadows = Limiter::new(store.clone()).observer(ShadowMetrics(metrics));
-        Self { policy, store, limiter, shadows }
+        Self { policy, store, read_ahead: ReadAhead::default(), limiter, shadows }
     }
 
     /// Charges each shadow. What it decides is told to observers alone; what was debited is returned.

@@ -12,6 +12,8 @@ mod json;
 mod schemas;
 mod status;
 
+use std::future::ready;
+
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{from_fn_with_state, map_request};
@@ -41,6 +43,7 @@ pub(crate) struct RateLimits {
 /// `authorize` decides on requests as they are.
 pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
     let (policy, limits) = (decider.policy.clone(), RateLimits { decider: decider.clone() });
+    let ahead = decider.read_ahead.clone();
     let limits = RateLimitServiceServer::new(limits).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let checks = AuthorizationServer::new(authorization::Checks(authorize));
     let checks = checks.max_decoding_message_size(MAX_MESSAGE_BYTES);
@@ -51,7 +54,9 @@ pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
         .layer(from_fn_with_state(policy, bearer::check_call))
         // A probe has no token, and learns no more than from `/readyz`.
         .route("/grpc.health.v1.Health/{method}", any_service(health))
-        .layer(map_request(async |request: Request| request.map(|body| body::bounded(body, MAX_CALL_BYTES))))
+        .layer(map_request(move |request: Request| {
+            ready(request.map(|body| body::bounded(&ahead, body, MAX_CALL_BYTES)))
+        }))
 }
 
 /// `POST /json`.

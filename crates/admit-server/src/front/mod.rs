@@ -46,13 +46,15 @@ impl Front {
     /// Decides by this policy, on this store.
     pub fn new(policy: Arc<Policy>, keys: Arc<Keys>, store: AnyStore, metrics: Metrics) -> Self {
         let store = Measured::new(store, metrics.store.clone());
-        let (decider, bounds) = (Decider::new(policy, store, metrics.clone()), Bounds::default());
+        let decider = Decider::new(policy, store, metrics.clone());
+        let bounds = Bounds { read_ahead: decider.read_ahead.clone(), ..Bounds::default() };
         Self { decider, keys, metrics, bounds }
     }
 
     /// Shares bounds with other fronts, in place of bounds of its own.
     #[must_use]
     pub fn within(mut self, bounds: Bounds) -> Self {
+        self.decider.read_ahead = bounds.read_ahead.clone();
         self.bounds = bounds;
         self
     }
@@ -103,7 +105,8 @@ impl Front {
         let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
-        let once = once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets()).runs(self.bounds.runs.clone());
+        let once = once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets());
+        let once = once.runs(self.bounds.runs.clone()).read_ahead(self.bounds.read_ahead.clone());
         let once = once.render(of_a_record).observer(self.metrics.clone());
         let once = if gateway.may_speak_grpc() { once.before_grpc() } else { once };
         let front = self.clone();

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use admit_listen::Peer;
 use admit_tower::{Admitted, Idempotent, Problem, Quota, Rejection, strict_json};
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -17,7 +17,7 @@ use super::{Front, MAX_BODY_BYTES};
 use crate::engine::{Charges, Facts, Malformed, tenant};
 use crate::path::Reading;
 use crate::policy::{BudgetRule, CostSource, Identity, Route};
-use crate::{bearer, body, body_bytes};
+use crate::{bearer, body};
 
 /// What was worked out for a request, in its extensions.
 #[derive(Clone, Debug, Default)]
@@ -64,12 +64,12 @@ pub(super) async fn plan(
     let asks_for_body = front.asks_for_body(route);
     let is_read = asks_for_body || announced.is_none() && front.asks_for_length(route);
     let (json, is_unreadable, body) = match is_read {
-        true => match read(body).await {
-            Ok((bytes, body)) if asks_for_body => match strict_json::parse(&bytes) {
-                Ok(json) => (Some(json), false, body),
-                Err(_) => (None, !bytes.is_empty(), body),
-            },
-            Ok((_, body)) => (None, false, body),
+        true => match body::whole(&front.decider.read_ahead, body, MAX_BODY_BYTES).await {
+            Ok(read) => {
+                let json = asks_for_body.then(|| strict_json::parse(&read.bytes).ok());
+                let is_unreadable = json == Some(None) && !read.bytes.is_empty();
+                (json.flatten(), is_unreadable, Body::new(read.into_body::<Body>()))
+            }
             Err(Rejection::BodyTooLarge { .. }) if !asks_for_body => return refuse(&Malformed::Length),
             Err(rejection) => return rejection.problem().into_response(),
         },
@@ -175,9 +175,4 @@ impl Front {
         };
         Ok((Planned { quotas, idempotent, ..Planned::default() }, shadows))
     }
-}
-
-/// The bytes of the body, and the body again.
-async fn read(body: Body) -> Result<(Bytes, Body), Rejection> {
-    Ok(body_bytes::again(body::collected(body, MAX_BODY_BYTES).await?))
 }

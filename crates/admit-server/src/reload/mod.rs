@@ -218,6 +218,11 @@ impl Running {
         self.0.bounds.runs.idle().await;
     }
 
+    /// What requests take up at once.
+    pub fn bounds(&self) -> &Bounds {
+        &self.0.bounds
+    }
+
     /// What policies that follow one another share.
     fn shared(&self) -> Shares<'_> {
         (&self.0.metrics, &self.0.bounds)
