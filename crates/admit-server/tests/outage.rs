@@ -78,6 +78,40 @@ async fn a_postgres_that_hangs_is_told_from_one_that_refuses_outage() {
     serving.stop().await;
 }
 
+/// Shadows were charged before the decision, one after the other: with the store away each of them held up every request for five
+/// seconds, also one that no budget decides about.
+#[tokio::test]
+async fn no_request_waits_for_a_shadow_in_an_outage() {
+    let (directory, postgres) = (tempfile::tempdir().unwrap(), Postgres::fast().unwrap());
+    let shadow = |name: &str| {
+        format!("[budgets.{name}]\nrate = \"1000/hour\"\nby = \"const:all\"\nmode = \"shadow\"\n")
+    };
+    let route = "[[routes]]\nmatch = \"* /\"\nbudgets = [\"a\", \"b\"]\n";
+    std::fs::write(directory.path().join("admit.toml"), shadow("a") + &shadow("b") + route).unwrap();
+    let serving = Serving::start(&directory, &["admit.toml", "--store", &postgres.url()]).await;
+    assert_eq!(serving.get("/authorize").await.0, 200);
+    postgres.pause().unwrap();
+    for _ in 0..2 {
+        let told = tokio::time::timeout(std::time::Duration::from_secs(3), serving.get("/authorize")).await;
+        assert_eq!(told.expect("it waits for nothing").0, 200);
+    }
+    postgres.resume().unwrap();
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(100));
+    let counted = |metrics: &str, budget: &str| {
+        let of_budget = format!("admit_decisions_total{{budget=\"{budget}\",mode=\"shadow\"");
+        let counts = metrics.lines().filter_map(|line| line.strip_prefix(&of_budget)?.rsplit(' ').next());
+        counts.map(|count| count.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    loop {
+        let (_, metrics) = serving.ask_admin("/metrics").await;
+        if [counted(&metrics, "a"), counted(&metrics, "b")] == [3, 3] {
+            break; // Each is counted, whatever it came to.
+        }
+        tick.tick().await;
+    }
+    serving.stop().await;
+}
+
 /// A server that only reads, and a scope without a budget of the policy, were told as well: what was asked was a question that
 /// they answer, or none.
 #[tokio::test]

@@ -8,9 +8,11 @@ mod charging;
 mod decider;
 mod facts;
 mod named;
+mod shadows;
 
 pub use charges::Charges;
 pub use charging::{Charging, Malformed, tenant};
 pub use decider::{Decider, Store};
 pub use facts::Facts;
 pub use named::{Named, NamedError, named_bucket};
+pub use shadows::Debited;

@@ -91,7 +91,7 @@ impl Asked {
                 asked.shadows.extend(charges.shadows.into_iter().map(counted));
             }
         }
-        match asked.lines.len() {
+        match asked.lines.len() + asked.shadows.len() {
             too_many if too_many > MAX_CHARGES => Err(Invalid::Charges(too_many)),
             _ => Ok(asked),
         }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use admit_listen::Peer;
-use admit_tower::{Admitted, Idempotent, Problem, Quota, Rejection, strict_json};
+use admit_tower::{Idempotent, Problem, Quota, Rejection, strict_json};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 
 use super::{Front, MAX_BODY_BYTES};
-use crate::engine::{Charges, Facts, Malformed, tenant};
+use crate::engine::{Charges, Debited, Facts, Malformed, tenant};
 use crate::path::Reading;
 use crate::policy::{BudgetRule, CostSource, Identity, Route};
 use crate::{bearer, body};
@@ -23,8 +23,8 @@ use crate::{bearer, body};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Planned {
     pub(super) quotas: Vec<Quota>,
-    /// What shadows have debited.
-    pub(super) shadows: Vec<Admitted>,
+    /// What shadows debit.
+    pub(super) shadows: Debited,
     pub(super) idempotent: Option<Idempotent>,
     /// The body comes still, and was charged as it was announced.
     pub(super) is_announced: bool,
