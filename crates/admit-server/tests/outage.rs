@@ -6,6 +6,10 @@ mod program_place;
 use admit_testbed::{Postgres, Shutdown};
 use program_place::{Serving, run};
 use serde_json::Value;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 const POLICY: &str =
     "[budgets.x]\nrate = \"1000/hour\"\nby = \"const:all\"\n[[routes]]\nmatch = \"* /\"\nbudgets = [\"x\"]\n";
@@ -75,6 +79,36 @@ async fn a_postgres_that_hangs_is_told_from_one_that_refuses_outage() {
     assert!(errors(&serving.ask_admin("/metrics").await.1, "refused") > 0);
     postgres.start_again().unwrap();
     assert_eq!(told(&directory, &serving).await.0, Told::well());
+    serving.stop().await;
+}
+
+/// gRPC health only looked, which a server that only reads answers, and of a budget with a burst below 1 it asked nothing at all:
+/// it said SERVING while `/readyz` said 503.
+#[tokio::test]
+async fn grpc_health_and_readiness_say_the_same_outage() {
+    let (directory, postgres) = (tempfile::tempdir().unwrap(), Postgres::fast().unwrap());
+    let policy = "[budgets.x]\nrate = \"0.5/second burst 0.5\"\nby = \"ip\"\n";
+    std::fs::write(directory.path().join("admit.toml"), policy).unwrap();
+    let serving = Serving::start(&directory, &["admit.toml", "--store", &postgres.url()]).await;
+    let channel =
+        Channel::from_shared(format!("http://{}", serving.address)).unwrap().connect().await.unwrap();
+    let both = async || {
+        let mut health = HealthClient::new(channel.clone());
+        let asked = health.check(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
+        (asked.status() == ServingStatus::Serving, serving.ask_admin("/readyz").await.0)
+    };
+    assert_eq!(both().await, (true, 200));
+    postgres.psql("ALTER SYSTEM SET default_transaction_read_only = on").unwrap();
+    postgres.psql("SELECT pg_reload_conf()").unwrap();
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(100));
+    let read_only = async {
+        while both().await != (false, 503) {
+            tick.tick().await; // Its sessions take the setting when they come to it.
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), read_only).await.expect("they differ");
+    postgres.stop(Shutdown::Immediate).unwrap();
+    assert_eq!(both().await, (false, 503));
     serving.stop().await;
 }
 

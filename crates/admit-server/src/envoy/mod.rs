@@ -47,7 +47,7 @@ pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
     let limits = RateLimitServiceServer::new(limits).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let checks = AuthorizationServer::new(authorization::Checks(authorize));
     let checks = checks.max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let health = HealthServer::new(health::StoreHealth::new(decider));
+    let health = HealthServer::new(health::StoreHealth(decider.store));
     Router::new()
         .route("/envoy.service.ratelimit.v3.RateLimitService/{method}", any_service(limits))
         .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks))
