@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use admit::{Cost, Key};
-use admit_tower::{Quota, client_ip, strict_json};
+use admit_tower::{Quota, strict_json};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use super::facts::Facts;
+use super::key::{self, Stands};
 use crate::policy::{BudgetRule, Carrier, CostSource, KeyPart, KeySource, WhenUnavailable};
 
 /// A request that lacks what its budget asks for, or has it in another form.
@@ -71,50 +72,30 @@ pub(super) fn quota(
 /// [`Malformed`] if the request lacks a part of it: callers that are nobody would share their records, and one of them be
 /// answered with what another was told.
 pub fn tenant(source: &KeySource, facts: &Facts<'_>) -> Result<String, Malformed> {
-    let is_missing = |part: &&KeyPart| text(part, facts).is_empty();
+    let is_missing = |part: &&KeyPart| stands(part, facts).is_nothing();
     match source.parts.iter().find(is_missing) {
         Some(part) => Err(Malformed::Nobody(part.clone())),
         None => Ok(key(source, facts).to_string()),
     }
 }
 
-/// One part is the key as it is; several are joined with their lengths before them, so that no two lists of parts meet.
 fn key(source: &KeySource, facts: &Facts<'_>) -> Key {
-    if let [part] = source.parts.as_slice() {
-        return match part {
-            KeyPart::ApiKey => facts.identity.map_or_else(|| Key::hashed(""), |identity| identity.key),
-            KeyPart::Ip => client_ip::key(facts.client),
-            part => key_of(&text(part, facts)),
-        };
-    }
-    let texts: Vec<_> = source.parts.iter().map(|part| text(part, facts)).collect();
-    joined(texts.iter().map(AsRef::as_ref))
+    let parts: Vec<_> = source.parts.iter().map(|part| stands(part, facts)).collect();
+    key::key(&parts)
 }
 
-/// Zeros mark an identifier that was never set, which a store refuses; from a client they are a text like any other.
-fn key_of(text: &str) -> Key {
-    let key = Key::of(text);
-    if key.is_zero() { Key::hashed(text) } else { key }
-}
-
-pub(super) fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> Key {
-    let mut joined = Vec::new();
-    for text in texts {
-        joined.extend((text.len() as u64).to_be_bytes());
-        joined.extend(text.as_bytes());
-    }
-    Key::hashed(joined)
-}
-
-fn text<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Cow<'f, str> {
+/// What a request has for a part of a key.
+fn stands<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Stands<'f> {
     let found = match part {
-        KeyPart::ApiKey => facts.identity.map(|identity| Cow::Owned(identity.key.to_string())),
+        KeyPart::ApiKey => {
+            return facts.identity.map_or_else(Stands::default, |caller| Stands::Caller(caller.key));
+        }
+        KeyPart::Ip => return Stands::Client(facts.client),
         KeyPart::Tenant => facts.identity.map(|identity| Cow::Borrowed(identity.tenant.as_str())),
-        KeyPart::Ip => Some(Cow::Owned(client_ip::group(facts.client).to_string())),
         KeyPart::Header(name) => {
             only(facts.headers, name).flatten().map(|value| String::from_utf8_lossy(value.as_bytes()))
         }
-        KeyPart::Path(name) => facts.name(name).map(Cow::Borrowed),
+        KeyPart::Path(name) => facts.name(name),
         KeyPart::Query(name) => facts.parameter(name),
         KeyPart::Json(pointer) => {
             // Null is as if it were missing.
@@ -124,7 +105,7 @@ fn text<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Cow<'f, str> {
         KeyPart::Entry(name) => facts.entry(name).map(Cow::Borrowed),
         KeyPart::Constant(text) => Some(Cow::Borrowed(text.as_str())),
     };
-    found.unwrap_or_default()
+    found.map_or_else(Stands::default, Stands::Text)
 }
 
 /// The value of a header, if it has one, and nothing in its place if it has several: of these a service may read another one.
@@ -162,6 +143,7 @@ fn cost(source: &CostSource, facts: &Facts<'_>) -> Result<Cost, Malformed> {
 #[cfg(test)]
 mod tests {
     use admit::Scope;
+    use admit_tower::client_ip;
     use http::Method;
     use serde_json::json;
 

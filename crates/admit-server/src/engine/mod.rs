@@ -7,6 +7,7 @@ mod charges;
 mod charging;
 mod decider;
 mod facts;
+mod key;
 mod named;
 mod shadows;
 
@@ -14,5 +15,6 @@ pub use charges::Charges;
 pub use charging::{Charging, Malformed, tenant};
 pub use decider::{Decider, Store};
 pub use facts::Facts;
+pub(crate) use key::of_text;
 pub use named::{Named, NamedError, named_bucket};
 pub use shadows::Debited;
