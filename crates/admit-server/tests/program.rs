@@ -111,6 +111,27 @@ async fn a_policy_file_is_checked_and_served() {
     assert!(!directory.path().join("admit.db").exists());
 }
 
+/// A cost of `body_bytes` was taken for a policy without an upstream, and was 0 for every request that somebody asked about.
+#[tokio::test]
+async fn a_budget_by_the_body_where_no_body_is_seen_is_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "[budgets.bytes]\nrate = \"1MiB/second\"\nby = \"ip\"\ncost = \"body_bytes\"\n\
+                  [budgets.users]\nrate = \"1/second\"\nby = \"json:/user\"\n\
+                  [budgets.plain]\nrate = \"1/second\"\nby = \"ip\"\n\
+                  [[routes]]\nmatch = \"POST /upload\"\nbudgets = [\"bytes\", \"users\", \"plain\"]\n";
+    std::fs::write(directory.path().join("admit.toml"), policy).unwrap();
+    let (code, said, _) = run(&directory, &["check", "admit.toml"]).await;
+    let warned: Vec<_> = said.lines().filter(|line| line.starts_with("warning: budget \"")).collect();
+    assert!(code == 0 && warned.len() == 2, "{said}");
+    assert!(warned[0].contains("\"bytes\" of POST /upload") && warned[1].contains("\"users\""), "{said}");
+    let checked = program_place::json(&directory, &["check", "admit.toml"]).await;
+    assert_eq!(checked["warnings"].as_array().unwrap().len(), 2);
+    let gateway = format!("upstream = \"http://localhost:1\"\n{policy}");
+    std::fs::write(directory.path().join("admit.toml"), gateway).unwrap();
+    let (code, said, _) = run(&directory, &["check", "admit.toml"]).await;
+    assert!(code == 0 && !said.contains("warning"), "{said}");
+}
+
 /// The program ended with its connections: a keyed run whose client had gone was cut off at the stop, its key stayed in flight
 /// until the lease lapsed, and then it ran a second time. After a reload nobody even knew of it.
 #[tokio::test]

@@ -79,7 +79,7 @@ pub use json_pointer::{JsonPointer, JsonPointerError};
 pub use limiter::{Admission, Admitted, Limiter};
 pub use observe::{Event, Keyed, Observer};
 pub use problem::{PROBLEM_JSON, Problem};
-pub use quota::{BudgetPolicy, OnUnavailable, Quota};
+pub use quota::{BudgetPolicy, OnUnavailable, Quota, whole_seconds};
 pub use read_ahead::{Held, ReadAhead, ReadBody};
 pub use rejected::Rejected;
 pub use rejection::{Refused, Rejection, Render};

@@ -1,7 +1,7 @@
 //! Takes, looks at and gives back charges.
 
-use admit::{Bucket, Refusal as Refused, Timestamp, Wait};
-use admit_tower::{Quota, Rejection};
+use admit::{Refusal as Refused, Wait};
+use admit_tower::{Rejection, whole_seconds};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -95,7 +95,7 @@ pub(super) async fn take(State(api): State<Api>, request: Request) -> Result<Res
     let debits = admitted.debits();
     let told = called.told(|i, quota| {
         let left = debits.get(i)?.1?;
-        Some((left, seconds_until_full(quota, left)))
+        Some((left, whole_seconds(quota.time_until_full(left))))
     });
     let charges = told.into_iter().map(|(quota, mode, told)| TakenCharge {
         scope: quota.name().to_owned(),
@@ -108,12 +108,6 @@ pub(super) async fn take(State(api): State<Api>, request: Request) -> Result<Res
     let mut response = Json(taken).into_response();
     admitted.mark(response.headers_mut());
     Ok(response)
-}
-
-fn seconds_until_full(quota: &Quota, left: f64) -> u64 {
-    let bucket = Bucket { tokens: left, refilled_at: Timestamp::MIN };
-    let wait = bucket.time_until_full(quota.charge.budget, Timestamp::MIN);
-    wait.as_micros().div_ceil(1_000_000) as u64
 }
 
 /// Tells what a take would come to. Writes nothing.
@@ -137,7 +131,7 @@ pub(super) async fn peek(State(api): State<Api>, request: Request) -> Result<Jso
             scope: quota.name().to_owned(),
             mode: mode.into(),
             tokens,
-            wait_seconds: wait.and_then(whole_seconds),
+            wait_seconds: wait.and_then(seconds_to_wait),
         }
     });
     let retry_after_seconds = refusal.as_ref().and_then(Refused::retry_after_seconds);
@@ -149,9 +143,9 @@ pub(super) async fn peek(State(api): State<Api>, request: Request) -> Result<Jso
     }))
 }
 
-fn whole_seconds(wait: Wait) -> Option<u64> {
+fn seconds_to_wait(wait: Wait) -> Option<u64> {
     match wait {
-        Wait::After(wait) => Some(wait.as_micros().div_ceil(1_000_000).max(1) as u64),
+        Wait::After(wait) => Some(whole_seconds(wait).max(1)),
         Wait::Never => None,
     }
 }

@@ -157,6 +157,9 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
         tracing::info!(%address, admin = %admin_address, serves, store = %server.store, "listening");
     }
     warn_if_open(&server, address);
+    for warning in running.in_force().policy.warnings() {
+        tracing::warn!("{warning}");
+    }
     print(&banner(
         &source,
         &server,
