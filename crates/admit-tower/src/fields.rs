@@ -1,6 +1,6 @@
 //! The response fields that tell a client how it stands with its budgets.
 
-use admit::{Bucket, Grant, Refusal, Timestamp, Wait};
+use admit::{Grant, Refusal, Wait};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 
@@ -44,11 +44,10 @@ struct Level<'a> {
 impl Dialect {
     /// The fields of a response to a request that was granted.
     pub fn granted(self, quotas: &[Quota], grant: &Grant) -> HeaderMap {
-        let at = grant.at.unwrap_or(Timestamp::MIN); // Given wherever a bucket was asked.
         let levels = quotas.iter().zip(&grant.left).filter_map(|(quota, left)| {
-            let bucket = Bucket { tokens: (*left)?, refilled_at: at };
-            let seconds = whole_seconds(bucket.time_until_full(quota.charge.budget, at));
-            Some(Level { quota, tokens: bucket.tokens, seconds, rank: bucket.tokens })
+            let tokens = (*left)?;
+            let seconds = whole_seconds(quota.time_until_full(tokens));
+            Some(Level { quota, tokens, seconds, rank: tokens })
         });
         self.fields(quotas, levels.collect())
     }
@@ -154,7 +153,7 @@ pub(crate) fn merge(response: &mut HeaderMap, fields: &HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use admit::{Budget, Key, Scope, Standing};
+    use admit::{Budget, Key, Scope, Standing, Timestamp};
     use std::time::Duration;
 
     use super::*;

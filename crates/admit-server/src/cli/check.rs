@@ -29,20 +29,23 @@ impl Check {
         let checked = Source::from(self.file).read().policy;
         let report = match checked.and_then(|(policy, keys)| {
             Certificates::load(&policy.server).into_diagnostic()?;
-            Gateway::new(&policy.server, Metrics::default()).into_diagnostic()?; // Reads the roots for its upstreams.
+            Gateway::new(&policy, Metrics::default()).into_diagnostic()?; // Reads the roots for its upstreams.
             Ok((policy, keys))
         }) {
             Ok((policy, keys)) => {
                 let (budgets, routes) = (policy.budgets.len(), policy.routes.iter().count());
                 let (descriptors, keys) = (policy.descriptors.len(), keys.count());
+                let warnings = policy.warnings();
                 let told = json!({
-                    "file": file, "usable": true, "problems": [],
+                    "file": file, "usable": true, "problems": [], "warnings": warnings,
                     "budgets": budgets, "routes": routes, "descriptors": descriptors, "keys": keys,
                 });
                 output.tell(&told, |_| {
+                    let warnings: String =
+                        warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
                     format!(
                         "{file} can be used; budgets: {budgets}, routes: {routes}, descriptors: {descriptors}, \
-                         keys: {keys}\n"
+                         keys: {keys}\n{warnings}"
                     )
                 });
                 return Ok(());

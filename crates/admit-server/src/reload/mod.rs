@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
 use crate::Front;
+use crate::bounds::Bounds;
 use crate::certificates::Certificates;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
@@ -93,6 +94,9 @@ pub enum ReloadError {
     Busy,
 }
 
+/// What is counted, and what requests take up.
+type Shares<'s> = (&'s Metrics, &'s Bounds);
+
 type Answer = Result<Reloaded, ReloadError>;
 
 /// What runs: the policy in force, and how it got there. Clones share it.
@@ -106,6 +110,7 @@ struct Shared {
     in_force: ArcSwap<InForce>,
     not_in_force: ArcSwap<Option<Arc<NotInForce>>>,
     metrics: Metrics,
+    bounds: Bounds,
     clock: MonotonicClock,
     started: Timestamp,
     asks: mpsc::Sender<oneshot::Sender<Answer>>,
@@ -141,7 +146,8 @@ impl Running {
         let (policy, keys) = read.policy?;
         let certificates = Certificates::load(&policy.server).into_diagnostic()?;
         let keys = store_keys::of(&policy, keys, &store, None).await?;
-        let in_force = InForce::build(policy, keys, read.content, store, &metrics, None)?;
+        let bounds = Bounds::default();
+        let in_force = InForce::build(policy, keys, read.content, store, (&metrics, &bounds), None)?;
         let (asks, asked) = mpsc::channel(WAITING);
         metrics.reload.in_force(in_force.since);
         let clock = MonotonicClock::start();
@@ -152,6 +158,7 @@ impl Running {
             in_force: ArcSwap::from_pointee(in_force),
             not_in_force: ArcSwap::from_pointee(None),
             metrics,
+            bounds,
             certificates,
             asks,
         }));
@@ -206,6 +213,21 @@ impl Running {
         &self.0.metrics
     }
 
+    /// Waits until no keyed request runs, whichever policy it came under: for a shutdown, after the listeners have ended.
+    pub async fn idle(&self) {
+        self.0.bounds.runs.idle().await;
+    }
+
+    /// What requests take up at once.
+    pub fn bounds(&self) -> &Bounds {
+        &self.0.bounds
+    }
+
+    /// What policies that follow one another share.
+    fn shared(&self) -> Shares<'_> {
+        (&self.0.metrics, &self.0.bounds)
+    }
+
     /// Reads the files anew, and waits until what they have is in force.
     ///
     /// # Errors
@@ -223,21 +245,21 @@ impl InForce {
         keys: Keys,
         content: Content,
         store: AnyStore,
-        metrics: &Metrics,
+        shared: Shares<'_>,
         before: Option<&Self>,
     ) -> Result<Self, Report> {
         let kept = before.and_then(|before| before.gateway.as_ref());
         let gateway = match kept.filter(|gateway| gateway.is_to(&policy.server.upstream)) {
-            Some(gateway) => Some(gateway.trusting(policy.server.trusted.clone())),
-            None => Gateway::new(&policy.server, metrics.clone()).into_diagnostic()?,
+            Some(gateway) => Some(gateway.under(&policy)),
+            None => Gateway::new(&policy, shared.0.clone()).into_diagnostic()?,
         };
-        Ok(Self::of(Arc::new(policy), keys, content, store, metrics, gateway))
+        Ok(Self::of(Arc::new(policy), keys, content, store, shared, gateway))
     }
 
     /// The same with other keys.
-    fn with_keys(&self, keys: Keys, metrics: &Metrics) -> Self {
+    fn with_keys(&self, keys: Keys, shared: Shares<'_>) -> Self {
         let (policy, store) = (self.policy.clone(), self.store.clone());
-        let next = Self::of(policy, keys, self.content, store, metrics, self.gateway.clone());
+        let next = Self::of(policy, keys, self.content, store, shared, self.gateway.clone());
         Self { since: self.since, ..next }
     }
 
@@ -246,11 +268,12 @@ impl InForce {
         keys: Keys,
         content: Content,
         store: AnyStore,
-        metrics: &Metrics,
+        (metrics, bounds): Shares<'_>,
         gateway: Option<Gateway>,
     ) -> Self {
         let keys = Arc::new(keys);
-        let front = Front::new(policy.clone(), keys.clone(), store.clone(), metrics.clone());
+        let front =
+            Front::new(policy.clone(), keys.clone(), store.clone(), metrics.clone()).within(bounds.clone());
         let router = match &gateway {
             Some(gateway) => front.in_front_of(gateway.clone()),
             None => front.decide(),
@@ -299,13 +322,13 @@ impl Reloader {
                 Some(reply) = self.asks.recv() => (Cause::Asked, Some(reply)),
                 Some(()) = self.hangups.recv() => (Cause::Asked, None),
                 () = watch.changed() => (Cause::Files, None),
-                _ = ticks.tick() => match self.try_again {
-                    true => (Cause::Again, None),
-                    false => {
-                        self.refresh_keys().await;
+                _ = ticks.tick() => {
+                    self.refresh_keys().await; // Whatever lies on the disk.
+                    if !self.try_again {
                         continue;
                     }
-                },
+                    (Cause::Again, None)
+                }
             };
             let answer = self.reload(cause, &mut watch).await;
             if let Some(reply) = reply {
@@ -329,7 +352,7 @@ impl Reloader {
             }
         };
         let count = keys.count();
-        let next = before.with_keys(keys, &self.running.0.metrics);
+        let next = before.with_keys(keys, self.running.shared());
         self.running.0.in_force.store(Arc::new(next));
         tracing::info!(keys = count, "the store has other API keys; they are in force");
     }
@@ -378,6 +401,9 @@ impl Reloader {
                 self.running.0.metrics.reload.refused();
                 let why = Arc::new(NotInForce { since: SystemClock.now(), drawn });
                 self.running.0.not_in_force.store(Arc::new(Some(why)));
+                if cause == Cause::Asked {
+                    self.refresh_keys().await;
+                }
                 self.told()
             }
         }
@@ -399,7 +425,7 @@ impl Reloader {
         let store = store.wrap_err("the store does not take the policy's budgets; it is asked again")?;
         let keys = store_keys::of(&policy, keys, &store, Some(before)).await;
         self.try_again = keys.is_err();
-        let next = InForce::build(policy, keys?, read.content, store, &self.running.0.metrics, Some(before))?;
+        let next = InForce::build(policy, keys?, read.content, store, self.running.shared(), Some(before))?;
         self.running.0.certificates.reload(&next.policy.server).into_diagnostic()?; // Last, for it takes effect at once.
         Ok(next)
     }
