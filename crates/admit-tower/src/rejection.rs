@@ -275,7 +275,7 @@ mod tests {
             ],
             refusal: Refusal {
                 at: None,
-                standings: waits.map(|wait| Standing { level: Some(0.0), wait }).to_vec(),
+                standings: waits.map(|wait| Standing { level: Some(0.0), wait }).into(),
             },
         }
     }
