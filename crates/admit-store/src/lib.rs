@@ -39,6 +39,8 @@ mod api_keys;
 mod leader;
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod operations;
+#[cfg(feature = "postgres")]
+mod refusals;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
