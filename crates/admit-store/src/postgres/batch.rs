@@ -204,6 +204,57 @@ impl<'t> Batch<'t> {
         numbers.iter().map(|&number| usize::try_from(number).unwrap_or(1) - 1)
     }
 
+    /// What is wanted of each bucket, if that is all of one kind, and taking it at once leaves the same bits as taking it one by
+    /// one. So it is for one take, and for many of a whole number of tokens: as no bucket holds more than 2⁵³, no step rounds.
+    pub(super) fn totals(&self) -> Option<Vec<f64>> {
+        if self.run_lines.is_some() || self.run_times.len() != self.buckets.len() {
+            return None;
+        }
+        let mut totals = vec![0.0; self.buckets.len()];
+        for ((&cost, &number), &times) in self.lines.costs.iter().zip(&self.line_buckets).zip(&self.run_times)
+        {
+            if cost < 0.0 || (times > 1 && cost.fract() != 0.0) {
+                return None;
+            }
+            totals[usize::try_from(number).unwrap_or(1) - 1] = cost * f64::from(times);
+        }
+        Some(totals)
+    }
+
+    /// What became of those operations whose buckets paid their totals, from the row that answers that; nothing of the others.
+    pub(super) fn paid(
+        &self,
+        takes: impl Iterator<Item = &'t Take>,
+        row: &Row,
+        server_clock: bool,
+    ) -> Result<Vec<Option<Outcome>>, CallError> {
+        let at = timestamp(get(row, 0)?)?;
+        let debited: Vec<i64> = get::<Option<_>>(row, 1)?.unwrap_or_default();
+        let tokens: Vec<f64> = get::<Option<_>>(row, 2)?.unwrap_or_default();
+        let times: Vec<SystemTime> = get::<Option<_>>(row, 3)?.unwrap_or_default();
+        if [tokens.len(), times.len()] != [debited.len(); 2] {
+            return Err(CallError::Answer("not one bucket for each that was debited".into()));
+        }
+        let mut left: Vec<Option<Bucket>> = vec![None; self.buckets.len()];
+        for ((number, tokens), time) in debited.into_iter().zip(tokens).zip(times) {
+            let number = usize::try_from(number).unwrap_or_default();
+            let place = number.checked_sub(1).and_then(|number| left.get_mut(number));
+            let place = place.ok_or_else(|| CallError::Answer("a bucket that was not asked".into()))?;
+            *place = Some(Bucket { tokens, refilled_at: timestamp(time)? });
+        }
+        // How many of each run are still to be told.
+        let mut untold = self.run_times.clone();
+        let outcome = |(take, &run): (&Take, &usize)| {
+            let [number] = self.numbers(run, take).collect::<Vec<_>>()[..] else { return None };
+            let bucket = left[number]?;
+            untold[run] -= 1;
+            let tokens = bucket.tokens + f64::from(untold[run]) * self.lines.costs[self.first_lines[run]];
+            let at = if server_clock { at.max(bucket.refilled_at) } else { at };
+            Some(Outcome::Decided(take.granted(at, &[Bucket { tokens, ..bucket }])))
+        };
+        Ok(takes.zip(&self.run_of).map(outcome).collect())
+    }
+
     /// How the `i`th operation's buckets are left by the batch.
     pub(super) fn left(&self, answer: &Answer, i: usize, take: &Take) -> Vec<Option<Bucket>> {
         self.numbers(self.run_of[i], take).map(|number| answer.left[number]).collect()

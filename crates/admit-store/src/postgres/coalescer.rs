@@ -29,6 +29,17 @@ const MAX_LINES: usize = 4_096;
 /// How long a statement that nobody waits for any more may go on. Then it is cancelled.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// How a batch is settled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Buckets pay all that is wanted of them, where they can.
+    Paying,
+    /// The operations are walked, one by one.
+    Walking,
+    /// The same, without waiting for buckets that somebody else holds.
+    Careful,
+}
+
 /// Clones share the queue.
 #[derive(Clone)]
 pub(super) struct Coalescer(Arc<Shared>);
@@ -36,6 +47,7 @@ pub(super) struct Coalescer(Arc<Shared>);
 struct Shared {
     database: Database,
     one: String,
+    each: String,
     many: String,
     queue: Queue<Operation>,
     max_batch: usize,
@@ -98,6 +110,11 @@ impl Coalescer {
         Self(Arc::new(Shared {
             one: format!(
                 "SELECT granted, decided_at, bucket_tokens, bucket_refilled_at FROM {}.take_one\
+                 ($1, $2, $3, $4, $5, $6, $7)",
+                database.schema()
+            ),
+            each: format!(
+                "SELECT decided_at, debited, bucket_tokens, bucket_refilled_at FROM {}.take_each\
                  ($1, $2, $3, $4, $5, $6, $7)",
                 database.schema()
             ),
@@ -252,56 +269,65 @@ impl Coalescer {
         }
     }
 
-    async fn settle(&self, batch: Vec<Operation>, drive: &mut Option<Drive>) {
-        let outcomes = {
-            let mut statement = pin!(self.outcomes(&batch));
-            let outcomes = tokio::select! {
-                biased;
-                outcomes = &mut statement => Some(outcomes),
-                () = self.all_gone(&batch) => None,
-            };
-            match outcomes {
-                Some(outcomes) => outcomes,
-                None => {
-                    // Nobody else shall wait behind it.
-                    drive.take().into_iter().for_each(|drive| self.spawn(drive));
-                    match timeout(GRACE, statement).await {
-                        Ok(outcomes) => outcomes, // To be given back.
-                        Err(elapsed) => Err(CallError::Answer(elapsed.into())),
+    async fn settle(&self, mut batch: Vec<Operation>, drive: &mut Option<Drive>) {
+        let mut way = Way::Paying;
+        while !batch.is_empty() {
+            match self.outlived(&batch, way, drive).await {
+                Ok(outcomes) => {
+                    let mut open = Vec::new();
+                    for (operation, outcome) in batch.into_iter().zip(outcomes) {
+                        match outcome {
+                            Some(outcome) => self.tell(operation, outcome),
+                            None => open.push(operation),
+                        }
                     }
+                    (batch, way) = (open, Way::Walking);
                 }
-            }
-        };
-        match outcomes {
-            Ok(outcomes) => {
-                for (operation, outcome) in batch.into_iter().zip(outcomes) {
-                    self.tell(operation, outcome);
-                }
-            }
-            Err(error) if batch.len() > 1 && is_of_one(&error) => {
+                // Only those that need the bucket shall suffer.
+                Err(error) if batch.len() > 1 && way != Way::Careful && is_held(&error) => way = Way::Careful,
                 // One operation must not take the others down with it.
-                for operation in batch {
-                    Box::pin(self.settle(vec![operation], drive)).await;
+                Err(error) if batch.len() > 1 && is_of_one(&error) => {
+                    for operation in batch {
+                        Box::pin(self.settle(vec![operation], drive)).await;
+                    }
+                    return;
                 }
+                Err(error) => return self.fail(batch, error),
             }
-            Err(error) => self.fail(batch, error),
         }
     }
 
-    async fn outcomes(&self, batch: &[Operation]) -> Result<Vec<Outcome>, CallError> {
-        let outcomes = match batch {
-            [alone] if alone.want == Want::Debit && alone.take.lines().len() == 1 => {
-                self.send_one(alone).await.map(|outcome| vec![outcome])
-            }
-            many => self.send(many, false).await,
-        };
-        if batch.len() > 1
-            && outcomes.as_ref().is_err_and(|error| error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
-        {
-            // Only those that need the bucket shall suffer.
-            return self.send(batch, true).await;
+    /// The outcomes of a statement, also if nobody waits for it any more: then nobody else waits behind it either.
+    async fn outlived(
+        &self,
+        batch: &[Operation],
+        way: Way,
+        drive: &mut Option<Drive>,
+    ) -> Result<Vec<Option<Outcome>>, CallError> {
+        let mut statement = pin!(self.outcomes(batch, way));
+        tokio::select! {
+            biased;
+            outcomes = &mut statement => return outcomes,
+            () = self.all_gone(batch) => {}
         }
-        outcomes
+        drive.take().into_iter().for_each(|drive| self.spawn(drive));
+        // What is granted is given back.
+        timeout(GRACE, statement).await.unwrap_or_else(|elapsed| Err(CallError::Answer(elapsed.into())))
+    }
+
+    /// Nothing for those that this way does not settle.
+    async fn outcomes(&self, operations: &[Operation], way: Way) -> Result<Vec<Option<Outcome>>, CallError> {
+        if let [alone] = operations
+            && alone.want == Want::Debit
+            && alone.take.lines().len() == 1
+        {
+            return Ok(vec![Some(self.send_one(alone).await?)]);
+        }
+        let batch = Batch::of(operations.iter().map(|operation| (operation.want, &operation.take)));
+        match batch.totals() {
+            Some(totals) if way == Way::Paying => self.send_each(operations, &batch, &totals).await,
+            _ => Ok(self.send_many(operations, &batch, way).await?.into_iter().map(Some).collect()),
+        }
     }
 
     /// Until nobody waits for any operation of the batch.
@@ -378,36 +404,58 @@ impl Coalescer {
         }
     }
 
-    /// One statement for all of them.
-    async fn send(&self, operations: &[Operation], careful: bool) -> Result<Vec<Outcome>, CallError> {
-        let each = || operations.iter().map(|operation| (operation.want, &operation.take));
+    /// The quickest, for takes whose buckets hold all that is wanted of them; as mostly they do.
+    async fn send_each(
+        &self,
+        operations: &[Operation],
+        batch: &Batch<'_>,
+        totals: &[f64],
+    ) -> Result<Vec<Option<Outcome>>, CallError> {
         let now = operations.first().map_or(Now::Store, |operation| operation.now);
-        let batch = Batch::of(each());
+        let params: [Param<'_>; 7] = [
+            (&batch.scopes(), Type::TEXT_ARRAY),
+            (&batch.keys(), Type::UUID_ARRAY),
+            (&totals, Type::FLOAT8_ARRAY),
+            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
+            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
+            (&moment(now), Type::TIMESTAMPTZ),
+            (self.0.database.lock_timeout_ms(), Type::INT4),
+        ];
+        let row = self.0.database.row(&self.0.each, &params).await?;
+        let takes = operations.iter().map(|operation| &operation.take);
+        let outcomes = batch.paid(takes, &row, now == Now::Store)?;
+        batch.buckets().iter().for_each(|&(scope, key)| self.0.refusals.clear(scope, key));
+        Ok(outcomes)
+    }
+
+    /// One statement for all of them, whatever they want.
+    async fn send_many(
+        &self,
+        operations: &[Operation],
+        batch: &Batch<'_>,
+        way: Way,
+    ) -> Result<Vec<Outcome>, CallError> {
+        let now = operations.first().map_or(Now::Store, |operation| operation.now);
         let sent = self.0.clock.now();
-        let row = self
-            .0
-            .database
-            .row(
-                &self.0.many,
-                &[
-                    (&batch.scopes(), Type::TEXT_ARRAY),
-                    (&batch.keys(), Type::UUID_ARRAY),
-                    (&batch.bounds.costs, Type::FLOAT8_ARRAY),
-                    (&batch.bounds.rates, Type::FLOAT8_ARRAY),
-                    (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
-                    (&batch.line_buckets, Type::INT4_ARRAY),
-                    (&batch.lines.costs, Type::FLOAT8_ARRAY),
-                    (&batch.lines.rates, Type::FLOAT8_ARRAY),
-                    (&batch.lines.bursts, Type::FLOAT8_ARRAY),
-                    (&batch.run_lines, Type::INT4_ARRAY),
-                    (&batch.run_times, Type::INT4_ARRAY),
-                    (&moment(now), Type::TIMESTAMPTZ),
-                    (self.0.database.lock_timeout_ms(), Type::INT4),
-                    (&careful, Type::BOOL),
-                ],
-            )
-            .await?;
-        let answer = batch.answer(each(), &row, now == Now::Store)?;
+        let params: [Param<'_>; 14] = [
+            (&batch.scopes(), Type::TEXT_ARRAY),
+            (&batch.keys(), Type::UUID_ARRAY),
+            (&batch.bounds.costs, Type::FLOAT8_ARRAY),
+            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
+            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
+            (&batch.line_buckets, Type::INT4_ARRAY),
+            (&batch.lines.costs, Type::FLOAT8_ARRAY),
+            (&batch.lines.rates, Type::FLOAT8_ARRAY),
+            (&batch.lines.bursts, Type::FLOAT8_ARRAY),
+            (&batch.run_lines, Type::INT4_ARRAY),
+            (&batch.run_times, Type::INT4_ARRAY),
+            (&moment(now), Type::TIMESTAMPTZ),
+            (self.0.database.lock_timeout_ms(), Type::INT4),
+            (&(way == Way::Careful), Type::BOOL),
+        ];
+        let row = self.0.database.row(&self.0.many, &params).await?;
+        let each = operations.iter().map(|operation| (operation.want, &operation.take));
+        let answer = batch.answer(each, &row, now == Now::Store)?;
         let sighting = self.sighting(now, answer.at, sent);
         batch.buckets().iter().for_each(|&(scope, key)| self.0.refusals.clear(scope, key));
         for (i, (operation, outcome)) in operations.iter().zip(&answer.outcomes).enumerate() {
@@ -426,6 +474,11 @@ impl Operation {
             let _ = caller.send(answer); // Nobody waits: it was not done.
         }
     }
+}
+
+/// Whether somebody held a row for longer than the lock timeout.
+fn is_held(error: &CallError) -> bool {
+    error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
 /// Whether the server found fault with what it was sent, and so may not with the rest of it.

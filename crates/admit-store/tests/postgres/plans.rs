@@ -37,6 +37,16 @@ fn many(buckets: &str, costs: &str, run_lines: &str, run_times: &str) -> String 
     )
 }
 
+/// Whether the plans read a whole table or index. `Index Cond` is on the line below the scan that it narrows.
+fn reads_all(plans: &str) -> bool {
+    let lines: Vec<&str> = plans.lines().collect();
+    let whole_index = |pair: &[&str]| {
+        let scan = pair[0].contains("Index Scan using") && pair[0].contains("rate_budgets");
+        scan && !pair[1].contains("Index Cond")
+    };
+    plans.contains("Seq Scan on rate_budgets") || lines.windows(2).any(whole_index)
+}
+
 #[tokio::test]
 async fn every_statement_finds_its_rows_by_an_index() {
     let postgres = Postgres::fast().unwrap();
@@ -50,6 +60,10 @@ async fn every_statement_finds_its_rows_by_an_index() {
         (
             format!("SELECT admit.take_one('secret_read_node', {key}, 1, 1, 5, NULL, 9)"),
             &["rate_budgets_pkey"][..],
+        ),
+        (
+            format!("SELECT admit.take_each({two}, '{{1,1}}', '{{1,1}}', '{{5,5}}', NULL, 9)"),
+            &["rate_budgets_pkey"],
         ),
         (many(&two, "{1,1}", "NULL", "{1,1}"), &["rate_budgets_pkey"]),
         (many(&two, "{1,1}", "'{2}'", "{1}"), &["rate_budgets_pkey"]),
@@ -86,7 +100,7 @@ async fn every_statement_finds_its_rows_by_an_index() {
         ),
     ] {
         let plans = plans(&postgres, &sql);
-        assert!(!plans.contains("Seq Scan"), "{sql}\n{plans}");
+        assert!(!plans.contains("Seq Scan") && !reads_all(&plans), "{sql}\n{plans}");
         for index in indexes {
             assert!(
                 plans.contains(&format!("using {index}")) || plans.contains(&format!("on {index}")),
@@ -103,17 +117,35 @@ async fn plans_made_for_a_small_table_hold_for_a_large_one() {
     store(&postgres.url()).await;
     let two = "ARRAY['ingest_node', 'ingest_node'], ARRAY[md5('2')::uuid, md5('4')::uuid]";
     let take = format!(
-        "{}; {}; SELECT admit.take_one('ingest_node', md5('2')::uuid, 1, 1, 5, NULL, 9);",
+        "SELECT admit.take_each({two}, '{{1,1}}', '{{1,1}}', '{{5,5}}', NULL, 9); {}; {}; SELECT admit.take_one('ingest_node', md5('2')::uuid, 1, 1, 5, NULL, 9);",
         many(two, "{1,1}", "'{2}'", "{1}"),
         many(two, "{1,1}", "NULL", "{1,1}")
     );
     let small = format!("{take} ANALYZE; {} {ROWS_WITHOUT_ANALYZE} {take}", take.repeat(8));
     let plans = plans(&postgres, &small);
     let last = plans.rfind("INSERT INTO admit.rate_budgets\n").unwrap();
-    assert!(!plans[last..].contains("Seq Scan on rate_budgets"), "{}", &plans[last..]);
+    assert!(!reads_all(&plans[last..]), "{}", &plans[last..]);
 }
 
 const ROWS_WITHOUT_ANALYZE: &str = "
     INSERT INTO admit.rate_budgets
     SELECT 'ingest_node', md5(i::text)::uuid, 1, now() FROM generate_series(10, 20000) AS i;
 ";
+
+/// The buckets come in lock order, so rows must be found by going through them, not the other way round.
+#[tokio::test]
+async fn many_buckets_are_locked_in_the_order_in_which_they_are_told() {
+    let postgres = Postgres::fast().unwrap();
+    store(&postgres.url()).await;
+    let two = "ARRAY['ingest_node', 'ingest_node'], ARRAY[md5('2')::uuid, md5('4')::uuid]";
+    let each = format!("SELECT admit.take_each({two}, '{{1,1}}', '{{1,1}}', '{{5,5}}', NULL, 9)");
+    for rows in ["", ROWS] {
+        postgres.psql(&format!("{rows} ANALYZE")).unwrap();
+        let plans = plans(&postgres, &each);
+        let update = &plans[plans.find("Update on rate_budgets").unwrap()..];
+        let at = |what: &str| update.find(what).unwrap_or_else(|| panic!("no {what}: {plans}"));
+        let row = at("rate_budgets_pkey");
+        assert!(at("Nested Loop") < at("Function Scan on") && at("Function Scan on") < row, "{plans}");
+        assert!(!update[..row].contains("Sort") && !reads_all(update), "{plans}");
+    }
+}

@@ -76,11 +76,14 @@ async fn a_lost_race_does_not_wait_for_the_disk() {
     let hot = many(&format!("ARRAY['{INGEST}']"), &format!("ARRAY['{key}'::uuid]"), "'{1}'", "'{1}'", "NULL");
     let (scopes, keys) = (format!("ARRAY['{INGEST}', '{READ}']"), format!("ARRAY['{key}'::uuid, '{key}']"));
     let both = many(&scopes, &keys, "'{1,1}'", "'{1,2}'", "'{2}'");
-    for call in [one, hot, both] {
+    let each = format!(
+        "admit.take_each(ARRAY['{INGEST}'], ARRAY['{key}'::uuid], '{{1}}', '{{1}}', '{{1}}', '2000-01-01', 60000)"
+    );
+    for (call, granted) in [(one, "granted"), (hot, "granted"), (both, "granted"), (each, "debited")] {
         postgres.psql("UPDATE admit.rate_budgets SET tokens = 1").unwrap();
         winner.batch_execute("BEGIN; UPDATE admit.rate_budgets SET tokens = 0").await.unwrap();
         let take = format!(
-            "BEGIN; SELECT ({call}).granted::text NOT IN ('f', 'false', '{{0}}'), \
+            "BEGIN; SELECT coalesce(({call}).{granted}::text, 'f') NOT IN ('f', 'false', '{{0}}'), \
              pg_current_xact_id_if_assigned() IS NOT NULL, current_setting('synchronous_commit')"
         );
         let (answer, ()) = tokio::join!(loser.simple_query(&take), async {

@@ -76,6 +76,51 @@ BEGIN
 END
 $$;
 
+-- Debits each bucket by all that is wanted of it, if its level covers that, and leaves the others as they are. Gives the moment,
+-- the numbers of those that were debited, and how they are then.
+--
+-- One statement finds, locks and writes the rows, which is three quarters of the work of take_many. The settings leave one plan:
+-- for each bucket, in their order, its row is looked up by the key. So rows are locked in that order; and a plan that was made
+-- while the table was small does not go on to read all of it (a scan of a whole index counts as an index scan, a bitmap scan
+-- never is one of a whole index).
+CREATE FUNCTION {schema}.take_each(
+    scopes text[], keys uuid[], costs double precision[], rates double precision[], bursts double precision[],
+    at timestamptz, lock_timeout_ms integer,
+    OUT decided_at timestamptz, OUT debited bigint[],
+    OUT bucket_tokens double precision[], OUT bucket_refilled_at timestamptz[]
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_indexscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    setting text;
+BEGIN
+    -- Each statement here must see what was committed before it. The client repeats the call in such a transaction.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'take_each needs a read committed transaction' USING ERRCODE = 'AD001';
+    END IF;
+    setting := set_config('lock_timeout', lock_timeout_ms::text, true);
+    decided_at := COALESCE(at, clock_timestamp());
+    WITH changed AS (
+        UPDATE {schema}.rate_budgets AS b
+        SET tokens = {schema}.level(b.tokens, b.refilled_at, decided_at, l.rate, l.burst) - l.cost,
+            refilled_at = GREATEST(b.refilled_at, decided_at)
+        FROM unnest(scopes, keys, costs, rates, bursts) WITH ORDINALITY AS l(scope, key, cost, rate, burst, n)
+        WHERE b.scope = l.scope AND b.bucket_key = l.key
+          AND {schema}.level(b.tokens, b.refilled_at, decided_at, l.rate, l.burst) >= l.cost
+        RETURNING l.n, b.tokens, b.refilled_at
+    )
+    SELECT array_agg(c.n), array_agg(c.tokens), array_agg(c.refilled_at)
+    INTO debited, bucket_tokens, bucket_refilled_at
+    FROM changed AS c;
+    -- It has nothing to keep.
+    IF debited IS NULL AND pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        setting := set_config('synchronous_commit', 'off', true);
+    END IF;
+END
+$$;
+
 -- Walks a batch of runs in their order. A run is one take, or the same take of one bucket `run_times` times; it has as many
 -- lines as `run_lines` says, one if that is NULL. A line with a cost below zero gives back.
 --
@@ -99,7 +144,7 @@ CREATE FUNCTION {schema}.take_many(
     OUT decided_at timestamptz, OUT bucket_tokens double precision[], OUT bucket_refilled_at timestamptz[],
     OUT granted integer[]
 )
-LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_indexscan = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     buckets CONSTANT integer := cardinality(scopes);

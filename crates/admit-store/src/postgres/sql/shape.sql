@@ -47,6 +47,7 @@ WITH here AS (
         ('take', '{text[],uuid[],double precision[],double precision[],double precision[],timestamptz,integer}'),
         ('elapsed', '{timestamptz,timestamptz}'),
         ('take_one', '{text,uuid,double precision,double precision,double precision,timestamptz,integer}'),
+        ('take_each', '{text[],uuid[],double precision[],double precision[],double precision[],timestamptz,integer}'),
         ('take_many', '{text[],uuid[],double precision[],double precision[],double precision[],integer[],double precision[],double precision[],double precision[],integer[],integer[],timestamptz,integer,boolean}'),
         ('peek', '{text[],uuid[],timestamptz}'),
         ('refund', '{text[],uuid[],double precision[],double precision[],integer}'),
