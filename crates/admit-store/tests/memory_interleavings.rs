@@ -11,6 +11,9 @@ mod primitives {
     pub(super) use shuttle::sync::atomic::{AtomicUsize, Ordering};
     pub(super) use shuttle::sync::{Mutex, MutexGuard};
     pub(super) use std::sync::PoisonError;
+
+    /// Few, so that there are few orders.
+    pub(super) const SHARDS: usize = 2;
 }
 
 #[path = "../src/memory/buckets.rs"]
@@ -38,7 +41,7 @@ use std::time::Duration;
 
 const SCOPE: Scope = Scope::from_static("a");
 const RETENTION: Duration = Duration::from_secs(3_600);
-const ORDERS: usize = 400;
+const ORDERS: usize = 2_000;
 /// Of each thread. A table is made on it.
 const STACK_BYTES: usize = 1 << 18;
 

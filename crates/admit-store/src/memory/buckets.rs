@@ -82,10 +82,8 @@ impl Buckets {
         let before = moment.now(); // While the processor waits for the lock.
         let mut locked = self.table.lock_one(place);
         let found = locked.get().map(Kept::bucket);
-        let now = match found {
-            Some(bucket) if bucket.refilled_at <= before => before,
-            _ => moment.now(),
-        };
+        let is_late = |bucket: Bucket| bucket.refilled_at > before;
+        let now = if found.is_none_or(is_late) { read_again(moment) } else { before };
         let debited = single.debit(now, found);
         if let Some(bucket) = debited {
             let budget = single.charge().budget;
@@ -204,6 +202,12 @@ impl Buckets {
     ) -> Result<Option<Bucket>, Unavailable> {
         Ok(self.table.lock_one(scopes.place(scope, key)?).get().map(Kept::bucket))
     }
+}
+
+/// Apart, so that the way of most takes stays short.
+#[cold]
+fn read_again(moment: &impl Moment) -> Timestamp {
+    moment.now()
 }
 
 fn found(locked: &Locked<'_, Place, Kept>, places: &[Place]) -> SmallVec<[Option<Bucket>; 4]> {

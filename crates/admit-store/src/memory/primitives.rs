@@ -4,3 +4,6 @@
 pub(super) use foldhash::fast::RandomState;
 pub(super) use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Enough that a few dozen threads seldom meet on one lock.
+pub(super) const SHARDS: usize = 64;

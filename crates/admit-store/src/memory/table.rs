@@ -4,11 +4,8 @@ use std::hash::{BuildHasher, Hash};
 
 use smallvec::SmallVec;
 
-use super::primitives::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, RandomState};
+use super::primitives::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, RandomState, SHARDS};
 use super::slots::Slots;
-
-/// Enough that a few dozen threads seldom meet on one lock.
-const SHARDS: usize = 64;
 
 /// The most places that one call of [`Table::evict`] looks at, so that no take pays for a scan of the whole table.
 const EVICTION_WINDOW: usize = 512;
