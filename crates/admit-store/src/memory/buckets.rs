@@ -61,9 +61,7 @@ impl Buckets {
         let place = scopes.place_of(single);
         let decided = match self.try_take_single(place, single, moment) {
             Ok(decided) => decided,
-            Err(NoRoom) => {
-                self.with_room(retention(), moment, || self.try_take_single(place, single, moment))?
-            }
+            Err(NoRoom) => self.take_single_with_room(place, retention(), single, moment)?,
         };
         // The answer is made where it is handed out, and only once: it is larger than all that went into it.
         match decided.debited {
@@ -89,10 +87,21 @@ impl Buckets {
             let budget = single.charge().budget;
             match locked.get_mut() {
                 Some(kept) => kept.debited(bucket, budget),
-                None => locked.put(Kept::new(bucket, budget)).map(|_| ())?,
+                None => locked.insert(Kept::new(bucket, budget))?,
             }
         }
         Ok(Decided { now, found, debited })
+    }
+
+    #[cold]
+    fn take_single_with_room(
+        &self,
+        place: Place,
+        retention: Duration,
+        single: &Single<'_>,
+        moment: &impl Moment,
+    ) -> Result<Decided, Unavailable> {
+        self.with_room(retention, moment, || self.try_take_single(place, single, moment))
     }
 
     pub(super) fn take(

@@ -141,14 +141,25 @@ impl MemoryStore {
     /// # Errors
     /// As [`BudgetStore::take`].
     pub fn take_now(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        let (state, scopes, moment) = (&*self.state, &*self.numbered, self.moment(&now));
-        let retention = || state.retention.duration();
-        if let Some(single) = scopes.rules.single(charges) {
-            return state.buckets.take_single(scopes, retention, &single, &moment);
+        let (state, scopes) = (&*self.state, &*self.numbered);
+        match scopes.rules.single(charges) {
+            Some(single) => {
+                let retention = || state.retention.duration();
+                state.buckets.take_single(scopes, retention, &single, &self.moment(&now))
+            }
+            None => self.take_many(charges, now),
         }
+    }
+
+    #[inline(never)] // So that the way of one charge stays short.
+    fn take_many(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        let (state, scopes) = (&*self.state, &*self.numbered);
         match scopes.rules.prepare(charges)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => Ok(state.buckets.take(scopes, retention(), &take, &moment)?),
+            Prepared::Ask(take) => {
+                let retention = state.retention.duration();
+                Ok(state.buckets.take(scopes, retention, &take, &self.moment(&now))?)
+            }
         }
     }
 

@@ -56,13 +56,13 @@ impl<K: Eq, V> Slots<K, V> {
         self.places.get_mut(place)?.as_mut().map(|(_, value)| value)
     }
 
-    /// Adds a key that is not there, and tells its place. May move all others.
-    pub(super) fn insert(&mut self, hash: u64, key: K, value: V, hash_of: impl Fn(&K) -> u64) -> usize {
+    /// Adds a key that is not there. May move all others.
+    pub(super) fn insert(&mut self, hash: u64, key: K, value: V, hash_of: impl Fn(&K) -> u64) {
         if self.len == room(self.places.len()) {
             self.rebuild(grown(self.places.len()), &hash_of);
         }
         self.len += 1;
-        self.put_behind(hash, (key, value))
+        self.put_behind(hash, (key, value));
     }
 
     /// Drops the entry at a place, and returns it. Those behind it may move up, one of them to this place.
@@ -110,13 +110,12 @@ impl<K: Eq, V> Slots<K, V> {
     }
 
     /// Puts an entry at the first free place from its home on. There is one.
-    fn put_behind(&mut self, hash: u64, entry: (K, V)) -> usize {
+    fn put_behind(&mut self, hash: u64, entry: (K, V)) {
         let mut place = self.home(hash);
         while self.at(place).is_some() {
             place = self.behind(place);
         }
         self.places[place] = Some(entry);
-        place
     }
 
     /// Where a hash points to: its fraction of the array. The upper bits decide.

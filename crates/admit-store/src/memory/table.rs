@@ -196,14 +196,23 @@ impl<K: Copy + Eq + Hash, V> LockedOne<'_, K, V> {
     ///
     /// # Errors
     /// [`NoRoom`] if the key has none and the table takes no more.
-    pub(super) fn put(&mut self, value: V) -> Result<Option<V>, NoRoom> {
-        if let Some(before) = self.get_mut() {
-            return Ok(Some(std::mem::replace(before, value)));
+    pub(super) fn put(mut self, value: V) -> Result<Option<V>, NoRoom> {
+        match self.get_mut() {
+            Some(before) => Ok(Some(std::mem::replace(before, value))),
+            None => self.insert(value).map(|()| None),
         }
-        self.table.reserve(1)?;
+    }
+
+    /// Sets the value of a key that has none. Apart, so that the way of keys that have one stays short.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if the table takes no more.
+    #[inline(never)]
+    pub(super) fn insert(mut self, value: V) -> Result<(), NoRoom> {
         let table = self.table;
-        self.place = Some(self.entries.slots.insert(self.hash, self.key, value, |key| table.hash(key)));
-        Ok(None)
+        table.reserve(1)?;
+        self.entries.slots.insert(self.hash, self.key, value, |key| table.hash(key));
+        Ok(())
     }
 
     /// Drops the key, and returns its value.
