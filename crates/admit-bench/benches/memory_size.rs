@@ -6,9 +6,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use admit::{Budget, BudgetStore, Charge, Key, Now, Rules, Scope};
+use admit::{Budget, Charge, Key, Now, Rules, Scope};
 use admit_store::memory::{Limits, MemoryStore};
-use futures::FutureExt;
 
 const SCOPE: Scope = Scope::from_static("bench");
 const MANY: usize = 10_000_000;
@@ -21,7 +20,7 @@ fn store() -> MemoryStore {
 
 fn take(store: &MemoryStore, key: Key, budget: Budget) -> bool {
     let charge = Charge::one(SCOPE, key, budget);
-    store.take(std::slice::from_ref(&charge), Now::Store).now_or_never().unwrap().unwrap().is_granted()
+    store.take_now(std::slice::from_ref(&charge), Now::Store).is_ok_and(|decision| decision.is_granted())
 }
 
 /// A key is a number spread over its bytes, so that making it takes no time that counts.

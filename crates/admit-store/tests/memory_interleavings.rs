@@ -7,10 +7,13 @@
 /// In the place of the store's own.
 mod primitives {
     /// Without a random seed, so that an order which fails can be tried again.
-    pub(super) use foldhash::quality::FixedState as RandomState;
+    pub(super) use foldhash::fast::FixedState as RandomState;
     pub(super) use shuttle::sync::atomic::{AtomicUsize, Ordering};
     pub(super) use shuttle::sync::{Mutex, MutexGuard};
     pub(super) use std::sync::PoisonError;
+
+    /// Few, so that there are few orders.
+    pub(super) const SHARDS: usize = 2;
 }
 
 #[path = "../src/memory/buckets.rs"]
@@ -26,7 +29,7 @@ mod slots;
 #[path = "../src/memory/table.rs"]
 mod table;
 
-use admit::{Charge, Cost, Decision, Key, Prepared, Rules, Scope, Timestamp, Unavailable};
+use admit::{Charge, Cost, Decision, Key, Prepared, Rules, Scope, TakeError, Timestamp, Unavailable};
 use buckets::{Buckets, Moment};
 use scopes::{Numbered, ScopeNumbers};
 use shuttle::Runner;
@@ -38,7 +41,7 @@ use std::time::Duration;
 
 const SCOPE: Scope = Scope::from_static("a");
 const RETENTION: Duration = Duration::from_secs(3_600);
-const ORDERS: usize = 400;
+const ORDERS: usize = 2_000;
 /// Of each thread. A table is made on it.
 const STACK_BYTES: usize = 1 << 18;
 
@@ -69,8 +72,12 @@ impl Store {
     fn granted_at(&self, keys: &[u8]) -> Result<Option<Timestamp>, Unavailable> {
         let (buckets, numbered, clock) = &*self.0;
         let charges: Vec<Charge> = keys.iter().map(|&key| charge(key, Cost::ONE)).collect();
-        let decision = match numbered.rules.single(&charges).unwrap() {
-            Some(single) => buckets.take_single(numbered, || RETENTION, &single, clock)?,
+        let decision = match numbered.rules.single(&charges) {
+            Some(single) => match buckets.take_single(numbered, || RETENTION, &single, clock) {
+                Ok(decision) => decision,
+                Err(TakeError::Unavailable(cause)) => return Err(cause),
+                Err(TakeError::Charge(error)) => panic!("{error}"),
+            },
             None => {
                 let Prepared::Ask(take) = numbered.rules.prepare(&charges).unwrap() else { panic!() };
                 buckets.take(numbered, RETENTION, &take, clock)?

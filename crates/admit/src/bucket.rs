@@ -51,8 +51,14 @@ impl Bucket {
 
     #[inline]
     fn level_after(&self, budget: Budget, elapsed_micros: i64) -> f64 {
-        let refilled = self.tokens + elapsed_micros as f64 / 1e6 * budget.rate().tokens_per_second();
-        refilled.min(budget.burst().tokens())
+        self.level_after_seconds(budget, elapsed_micros as f64 / 1e6)
+    }
+
+    #[inline]
+    pub(crate) fn level_after_seconds(&self, budget: Budget, elapsed: f64) -> f64 {
+        let (refilled, burst) =
+            (self.tokens + elapsed * budget.rate().tokens_per_second(), budget.burst().tokens());
+        if refilled > burst { burst } else { refilled } // `f64::min` would look for NaN, too.
     }
 
     /// The bucket after `cost` is taken at `now`, or nothing if the level does not cover it.

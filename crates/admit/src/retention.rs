@@ -41,8 +41,11 @@ impl Retention {
     /// Whether an empty bucket of this budget is full after the retention, by the bucket law itself.
     #[inline]
     pub fn allows(self, budget: Budget) -> bool {
-        let empty = Bucket { tokens: 0.0, refilled_at: Timestamp::MIN };
-        empty.level(budget, Timestamp::MIN.saturating_add(self.0)) >= budget.burst().tokens()
+        let (empty, burst) = (Bucket { tokens: 0.0, refilled_at: Timestamp::MIN }, budget.burst().tokens());
+        // The level never falls as time passes. So where the whole seconds are enough, the rest is, and no take has to
+        // divide.
+        empty.level_after_seconds(budget, self.0.as_secs() as f64) >= burst
+            || empty.level(budget, Timestamp::MIN.saturating_add(self.0)) >= burst
     }
 }
 

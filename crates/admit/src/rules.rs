@@ -98,17 +98,14 @@ impl Rules {
         Ok(Prepared::Ask(take))
     }
 
-    /// The one charge of a take, checked, if it is one and its bucket decides; nothing if [`Rules::prepare`] has to look.
-    /// What most takes are, and the quicker way for them.
-    ///
-    /// # Errors
-    /// As [`Rules::prepare`].
+    /// The one charge of a take, checked, if it is one and its bucket decides: what most takes are, and the quicker way for
+    /// them. Nothing if [`Rules::prepare`] has to look, which also tells what is wrong with a charge.
     #[inline]
-    pub fn single<'a>(&self, charges: &'a [Charge]) -> Result<Option<Single<'a>>, ChargeError> {
-        let [charge] = charges else { return Ok(None) };
-        let position = self.checked(charge)?;
+    pub fn single<'a>(&self, charges: &'a [Charge]) -> Option<Single<'a>> {
+        let [charge] = charges else { return None };
         let decides = !charge.cost.is_zero() && charge.cost.tokens() <= charge.budget.burst().tokens();
-        Ok(decides.then(|| Single::new(charge, position)))
+        let position = self.position_of(charge).filter(|_| decides)?;
+        Some(Single::new(charge, position))
     }
 
     /// Checks `charges` and gathers them by bucket for giving them back: nothing is decided, and a cost above the burst
@@ -131,23 +128,24 @@ impl Rules {
     /// # Errors
     /// [`ChargeError`] if not.
     pub fn check(&self, charge: &Charge) -> Result<(), ChargeError> {
-        self.checked(charge).map(|_| ())
+        match self.position_of(charge) {
+            Some(_) => Ok(()),
+            None => Err(self.mistake(charge)),
+        }
     }
 
-    /// The position of the charge's scope.
+    /// The position of the charge's scope; nothing if no store evaluates the charge.
     #[inline]
-    fn checked(&self, charge: &Charge) -> Result<usize, ChargeError> {
-        match self.scopes.position(&charge.scope) {
-            Some(position) if !charge.key.is_zero() && self.retention.allows(charge.budget) => Ok(position),
-            position => Err(self.mistake(charge, position)),
-        }
+    fn position_of(&self, charge: &Charge) -> Option<usize> {
+        let is_evaluated = !charge.key.is_zero() && self.retention.allows(charge.budget);
+        self.scopes.position(&charge.scope).filter(|_| is_evaluated)
     }
 
     /// What is wrong with a charge that is not evaluated. Apart from the check, which all takes pass.
     #[cold]
-    fn mistake(&self, charge: &Charge, position: Option<usize>) -> ChargeError {
+    fn mistake(&self, charge: &Charge) -> ChargeError {
         let scope = charge.scope.clone();
-        if position.is_none() {
+        if !self.scopes.contains(&scope) {
             return ChargeError::UnknownScope { scope, known: self.scopes.clone() };
         }
         if charge.key.is_zero() {
@@ -196,17 +194,16 @@ mod tests {
 
     #[test]
     fn a_single_charge_is_one_that_its_bucket_decides() {
-        let single = |charges: &[Charge]| rules().single(charges).map(|single| single.is_some());
-        assert_eq!(single(&[charge(B, "k", 10.0, "10/s")]), Ok(true));
-        assert_eq!(single(&[charge(B, "k", 0.0, "10/s")]), Ok(false));
-        assert_eq!(single(&[charge(B, "k", 10.5, "10/s")]), Ok(false));
-        assert_eq!(single(&[]), Ok(false));
-        let two = [charge(A, "k", 1.0, "10/s"), charge(B, "k", 1.0, "10/s")];
-        assert_eq!(single(&two), Ok(false));
-        assert_eq!(rules().single(&two[1..]).map(|single| single.unwrap().scope_position()), Ok(1));
-
-        let slow = [charge(A, "k", 1.0, "100/day")];
-        assert_eq!(rules().single(&slow), Err(rules().prepare(&slow).unwrap_err()));
+        let rules = rules();
+        let one = [charge(B, "k", 10.0, "10/s")];
+        assert_eq!(rules.single(&one), Some(Single::new(&one[0], 1)));
+        for (cost, budget) in [(0.0, "10/s"), (10.5, "10/s"), (1.0, "100/day")] {
+            assert_eq!(rules.single(&[charge(B, "k", cost, budget)]), None, "{cost} of {budget}");
+        }
+        assert_eq!(rules.single(&[charge(Scope::from_static("c"), "k", 1.0, "10/s")]), None);
+        assert_eq!(rules.single(&[Charge { key: Key::from_bytes([0; 16]), ..one[0].clone() }]), None);
+        assert_eq!(rules.single(&[charge(A, "k", 1.0, "10/s"), one[0].clone()]), None);
+        assert_eq!(rules.single(&[]), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{Bucket, Charge, Decision, Few, Grant, Refusal, Timestamp};
 /// let rules = Rules::new([scope.clone()])?;
 /// let charges = [Charge::one(scope, Key::of("tenant"), "10/second".parse()?)];
 ///
-/// let single = rules.single(&charges)?.expect("one charge that costs 1 of 10");
+/// let single = rules.single(&charges).expect("one charge that costs 1 of 10");
 /// let (decision, bucket) = single.decide(Timestamp::MIN, None);
 /// assert!(decision.is_granted());
 /// assert_eq!(bucket.map(|bucket| bucket.tokens), Some(9.0));
@@ -41,21 +41,33 @@ impl<'a> Single<'a> {
     }
 
     /// Decides at `now` on the bucket, a missing one being full; if granted, also what to write.
-    #[inline]
     pub fn decide(&self, now: Timestamp, bucket: Option<Bucket>) -> (Decision, Option<Bucket>) {
-        let Charge { cost, budget, .. } = self.charge;
-        let (cost, budget) = (*cost, *budget);
-        let bucket = bucket.unwrap_or_else(|| Bucket::full(budget, now));
-        let at = Some(now);
-        match bucket.debit(cost, budget, now) {
-            Some(debited) => {
-                let left = Few::one(Some(debited.tokens));
-                (Decision::Granted(Grant { at, left }), Some(debited))
-            }
-            None => {
-                let standings = Few::one(standing(bucket, cost, budget, now));
-                (Decision::Refused(Refusal { at, standings }), None)
-            }
+        match self.debit(now, bucket) {
+            Some(debited) => (self.granted(now, debited), Some(debited)),
+            None => (self.refused(now, bucket), None),
         }
+    }
+
+    /// The bucket, a missing one being full, after the charge is debited at `now`; nothing if it is refused. The first
+    /// half of [`Single::decide`], for a store that writes before it answers.
+    #[inline]
+    pub fn debit(&self, now: Timestamp, bucket: Option<Bucket>) -> Option<Bucket> {
+        self.bucket(bucket, now).debit(self.charge.cost, self.charge.budget, now)
+    }
+
+    /// The decision of a store that has debited the charge at `now` and left this bucket.
+    #[inline]
+    pub fn granted(&self, now: Timestamp, debited: Bucket) -> Decision {
+        Decision::Granted(Grant { at: Some(now), left: Few::one(Some(debited.tokens)) })
+    }
+
+    /// The decision of a store that at `now` found this bucket, a missing one being full, and did not debit it.
+    pub fn refused(&self, now: Timestamp, bucket: Option<Bucket>) -> Decision {
+        let standing = standing(self.bucket(bucket, now), self.charge.cost, self.charge.budget, now);
+        Decision::Refused(Refusal { at: Some(now), standings: Few::one(standing) })
+    }
+
+    fn bucket(&self, stored: Option<Bucket>, now: Timestamp) -> Bucket {
+        stored.unwrap_or_else(|| Bucket::full(self.charge.budget, now))
     }
 }

@@ -3,8 +3,6 @@
 //! What every store does before and after it looks at buckets stands here once: charges on one bucket are added up and put
 //! in the order in which locks are taken, and what the buckets come to is told charge by charge.
 
-use smallvec::SmallVec;
-
 use crate::{
     Bucket, Budget, Charge, ChargeError, Cost, Decision, Few, Grant, Key, Refusal, Scope, Standing,
     Timestamp, Wait,
@@ -12,9 +10,6 @@ use crate::{
 
 /// The most charges of one take: each is a row to lock.
 pub const MAX_CHARGES: usize = 64;
-
-/// Positions of charges or lines. A byte holds each, as there are no more than [`MAX_CHARGES`].
-type Positions = SmallVec<[u8; 16]>;
 
 /// The position of the line of a charge that costs nothing.
 const NO_LINE: u8 = u8::MAX;
@@ -48,8 +43,8 @@ pub enum Prepared {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Take {
     lines: Few<Line>,
-    /// For each charge the line it is part of; [`NO_LINE`] for a cost of zero.
-    line_of: Positions,
+    /// For each charge the line it is part of; [`NO_LINE`] for a cost of zero. A byte holds each.
+    line_of: Few<u8>,
 }
 
 /// What a take wants from one bucket: the sum of all its charges on it.
@@ -70,11 +65,11 @@ impl Take {
     pub(crate) fn gather(charges: &[Charge]) -> Result<Self, ChargeError> {
         debug_assert!(charges.len() <= MAX_CHARGES, "a byte holds each position");
         let charge = |i: u8| &charges[usize::from(i)];
-        let mut order: Positions = (0..charges.len() as u8).filter(|&i| !charge(i).cost.is_zero()).collect();
+        let mut order: Few<u8> = (0..charges.len() as u8).filter(|&i| !charge(i).cost.is_zero()).collect();
         order.sort_by(|&a, &b| (&charge(a).scope, charge(a).key).cmp(&(&charge(b).scope, charge(b).key)));
 
         let mut lines: Few<Line> = Few::new();
-        let mut line_of = Positions::from_elem(NO_LINE, charges.len());
+        let mut line_of: Few<u8> = charges.iter().map(|_| NO_LINE).collect();
         for i in order {
             let Charge { scope, key, cost, budget } = charge(i);
             match lines.last_mut() {

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admit::{Bucket, Decision, Key, Scope, Single, Take, Timestamp, Unavailable};
+use admit::{Bucket, Decision, Key, Scope, Single, Take, TakeError, Timestamp, Unavailable};
 use smallvec::SmallVec;
 
 use super::full::Full;
@@ -27,12 +27,21 @@ pub(super) struct Buckets {
 }
 
 /// When a take decides.
+///
+/// A bucket that is minted needs a moment that is read while its place is held: what another dropped as full before that
+/// is full by then, too. For a bucket that is there, and that no other took from since, an earlier reading will do.
 pub(super) trait Moment {
-    /// Read while the places are held: a bucket that another dropped as full before that is full by then, too.
     fn now(&self) -> Timestamp;
 
     /// Past by the readings of all: a bucket that is full then is full whenever another take decides.
     fn surely_past(&self) -> Timestamp;
+}
+
+/// What became of a take of one charge.
+struct Decided {
+    now: Timestamp,
+    found: Option<Bucket>,
+    debited: Option<Bucket>,
 }
 
 impl Buckets {
@@ -48,13 +57,16 @@ impl Buckets {
         retention: impl Fn() -> Duration,
         single: &Single<'_>,
         moment: &impl Moment,
-    ) -> Result<Decision, Unavailable> {
-        let place = scopes.place_of(single)?;
-        match self.try_take_single(place, single, moment) {
-            Ok(decision) => Ok(decision),
-            Err(NoRoom) => {
-                self.with_room(retention(), moment, || self.try_take_single(place, single, moment))
-            }
+    ) -> Result<Decision, TakeError> {
+        let place = scopes.place_of(single);
+        let decided = match self.try_take_single(place, single, moment) {
+            Ok(decided) => decided,
+            Err(NoRoom) => self.take_single_with_room(place, retention(), single, moment)?,
+        };
+        // The answer is made where it is handed out, and only once: it is larger than all that went into it.
+        match decided.debited {
+            Some(debited) => Ok(single.granted(decided.now, debited)),
+            None => Ok(single.refused(decided.now, decided.found)),
         }
     }
 
@@ -64,19 +76,32 @@ impl Buckets {
         place: Place,
         single: &Single<'_>,
         moment: &impl Moment,
-    ) -> Result<Decision, NoRoom> {
+    ) -> Result<Decided, NoRoom> {
+        let before = moment.now(); // While the processor waits for the lock.
         let mut locked = self.table.lock_one(place);
-        let (decision, debited) = single.decide(moment.now(), locked.get().map(Kept::bucket));
+        let found = locked.get().map(Kept::bucket);
+        let is_late = |bucket: Bucket| bucket.refilled_at > before;
+        let now = if found.is_none_or(is_late) { read_again(moment) } else { before };
+        let debited = single.debit(now, found);
         if let Some(bucket) = debited {
             let budget = single.charge().budget;
             match locked.get_mut() {
                 Some(kept) => kept.debited(bucket, budget),
-                None => {
-                    locked.put(Kept::new(bucket, budget))?;
-                }
+                None => locked.insert(Kept::new(bucket, budget))?,
             }
         }
-        Ok(decision)
+        Ok(Decided { now, found, debited })
+    }
+
+    #[cold]
+    fn take_single_with_room(
+        &self,
+        place: Place,
+        retention: Duration,
+        single: &Single<'_>,
+        moment: &impl Moment,
+    ) -> Result<Decided, Unavailable> {
+        self.with_room(retention, moment, || self.try_take_single(place, single, moment))
     }
 
     pub(super) fn take(
@@ -110,12 +135,12 @@ impl Buckets {
 
     /// Drops buckets that are full again, then takes once more.
     #[cold]
-    fn with_room(
+    fn with_room<T>(
         &self,
         retention: Duration,
         moment: &impl Moment,
-        take: impl FnOnce() -> Result<Decision, NoRoom>,
-    ) -> Result<Decision, Unavailable> {
+        take: impl FnOnce() -> Result<T, NoRoom>,
+    ) -> Result<T, Unavailable> {
         let before = moment.surely_past();
         self.table.evict(|kept| kept.is_full(before) || is_idle(kept, retention, before));
         take().map_err(|NoRoom| Full { what: "buckets", max: self.max }.into())
@@ -186,6 +211,12 @@ impl Buckets {
     ) -> Result<Option<Bucket>, Unavailable> {
         Ok(self.table.lock_one(scopes.place(scope, key)?).get().map(Kept::bucket))
     }
+}
+
+/// Apart, so that the way of most takes stays short.
+#[cold]
+fn read_again(moment: &impl Moment) -> Timestamp {
+    moment.now()
 }
 
 fn found(locked: &Locked<'_, Place, Kept>, places: &[Place]) -> SmallVec<[Option<Bucket>; 4]> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use admit::{Clock, MonotonicClock, Timestamp};
 
-/// How long the counter is trusted after a reading of the system's clock: a millisecond. A counter that runs at another speed than was
+/// How long the counter is trusted after a reading of the system's clock. A counter that runs at another speed than was
 /// measured, as on a virtual machine that was moved, or that differs between processors, is wrong by no more than this.
-const TRUSTED_NANOS: u64 = 1_000_000;
+const TRUSTED: Duration = Duration::from_millis(1);
 
 /// How far the readings of two threads may be apart: what the counter may be wrong by, twice.
 const APART: Duration = Duration::from_millis(2);
@@ -51,6 +51,10 @@ pub(super) struct CounterClock(&'static Source);
 struct Source {
     system: MonotonicClock,
     counter: quanta::Clock,
+    /// What the counter counts in [`TRUSTED`].
+    trusted_counts: u64,
+    /// As a fixed-point number: no division for a reading.
+    micros_per_count: u64,
 }
 
 /// One for all stores of the process, as each thread has but one anchor.
@@ -59,6 +63,9 @@ static SOURCE: OnceLock<Source> = OnceLock::new();
 thread_local! {
     static ANCHOR: Cell<Anchor> = const { Cell::new(Anchor::NONE) };
 }
+
+/// How many bits of [`Source::micros_per_count`] are behind its point.
+const FRACTION: u32 = 40;
 
 /// When the system's clock was read, and what the counter showed then.
 #[derive(Clone, Copy)]
@@ -70,20 +77,32 @@ struct Anchor {
 }
 
 impl Anchor {
-    /// No count is above this one, so the first reading is one of the system's clock.
-    const NONE: Self = Self { count: u64::MAX, at: Timestamp::MIN, told: Timestamp::MIN };
+    /// Half of all counts away from those there are, so the first reading is one of the system's clock.
+    const NONE: Self = Self { count: 1 << 63, at: Timestamp::MIN, told: Timestamp::MIN };
+}
+
+impl Source {
+    fn new() -> Self {
+        let counter = quanta::Clock::new();
+        let nanos = counter.delta_as_nanos(0, 1 << FRACTION).max(1); // Of so many counts: minutes, if not hours.
+        Self {
+            system: MonotonicClock::start(),
+            counter,
+            trusted_counts: ((TRUSTED.as_nanos() << FRACTION) / u128::from(nanos)) as u64,
+            micros_per_count: nanos / 1_000,
+        }
+    }
 }
 
 impl CounterClock {
     pub(super) fn start() -> Self {
-        let source = || Source { system: MonotonicClock::start(), counter: quanta::Clock::new() };
-        Self(SOURCE.get_or_init(source))
+        Self(SOURCE.get_or_init(Source::new))
     }
 
     /// Reads the system's clock, and sets the anchor to it if that was quick.
     #[cold]
     fn anchored(&self, anchor: &mut Anchor) -> Timestamp {
-        let Source { system, counter } = self.0;
+        let Source { system, counter, .. } = self.0;
         let before = counter.raw();
         let at = system.now();
         let count = counter.raw();
@@ -97,18 +116,21 @@ impl CounterClock {
 impl Clock for CounterClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        let count = self.0.counter.raw();
-        let mut anchor = ANCHOR.get();
-        let since = self.0.counter.delta_as_nanos(anchor.count, count);
-        let now = if count >= anchor.count && since <= TRUSTED_NANOS {
-            let micros = anchor.at.unix_micros() + (since / 1_000) as i64;
-            Timestamp::from_unix_micros(micros).unwrap_or(Timestamp::MAX)
-        } else {
-            self.anchored(&mut anchor)
-        };
-        anchor.told = anchor.told.max(now);
-        ANCHOR.set(anchor);
-        anchor.told
+        let Source { counter, trusted_counts, micros_per_count, .. } = self.0;
+        let count = counter.raw();
+        ANCHOR.with(|cell| {
+            let mut anchor = cell.get();
+            let since = count.wrapping_sub(anchor.count); // Much, if the counter went back.
+            let now = if since <= *trusted_counts {
+                let micros = (since * micros_per_count) >> FRACTION;
+                Timestamp::from_unix_micros(anchor.at.unix_micros() + micros as i64).unwrap_or(Timestamp::MAX)
+            } else {
+                self.anchored(&mut anchor)
+            };
+            anchor.told = anchor.told.max(now);
+            cell.set(anchor);
+            anchor.told
+        })
     }
 }
 

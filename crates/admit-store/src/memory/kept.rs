@@ -19,13 +19,11 @@ const _: () = assert!(size_of::<Option<(Place, Kept)>>() == 40);
 /// The smallest rate and the largest burst that took from a bucket: one that is full under both is full under each budget
 /// that did.
 ///
-/// Each is a number of 24 bits in the order of what it stands for. The rate is rounded down and the burst up, by less
-/// than 1/100,000: a bucket may count as full later than it is, by so much of its time to fill, and never sooner.
-#[derive(Clone, Copy)]
-struct Slowest {
-    rate: [u8; 3],
-    burst: [u8; 3],
-}
+/// Each is a number of 24 bits in the order of what it stands for, the burst in the lower ones. The rate is rounded down
+/// and the burst up, by less than 1/100,000: a bucket may count as full later than it is, by so much of its time to fill,
+/// and never sooner.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Slowest([u8; 6]);
 
 /// The bits of a double that are left out. Those of its exponent and 17 of its mantissa stay.
 const CUT: u32 = f64::MANTISSA_DIGITS - 1 - 17;
@@ -53,9 +51,12 @@ impl Kept {
     /// Keeps what a budget left.
     #[inline]
     pub(super) fn debited(&mut self, bucket: Bucket, budget: Budget) {
-        let slowest = self.slowest.and(Slowest::of(budget));
-        *self =
-            Self { slowest, tokens: bucket.tokens.to_ne_bytes(), refilled_at: micros(bucket).to_ne_bytes() };
+        self.tokens = bucket.tokens.to_ne_bytes();
+        self.refilled_at = micros(bucket).to_ne_bytes();
+        let slowest = Slowest::of(budget);
+        if slowest != self.slowest {
+            self.slowest = self.slowest.and(slowest);
+        }
     }
 
     /// Keeps what there is after something was given back.
@@ -79,33 +80,33 @@ impl Slowest {
     fn of(budget: Budget) -> Self {
         let rate = budget.rate().tokens_per_second().to_bits() >> CUT;
         let burst = budget.burst().tokens().to_bits().div_ceil(1 << CUT);
-        Self { rate: three(rate - LEAST), burst: three(burst - LEAST) }
+        Self::new(rate - LEAST, burst - LEAST)
+    }
+
+    #[inline]
+    fn new(rate: u64, burst: u64) -> Self {
+        let [a, b, c, d, e, f, ..] = (rate << 24 | burst).to_le_bytes();
+        Self([a, b, c, d, e, f])
+    }
+
+    fn parts(self) -> (u64, u64) {
+        let Self([a, b, c, d, e, f]) = self;
+        let both = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        (both >> 24, both & ((1 << 24) - 1))
     }
 
     /// Fills no sooner than either, and holds no less.
-    #[inline]
     fn and(self, other: Self) -> Self {
-        let rate = number(self.rate).min(number(other.rate));
-        let burst = number(self.burst).max(number(other.burst));
-        Self { rate: three(rate), burst: three(burst) }
+        let ((rate, burst), (other_rate, other_burst)) = (self.parts(), other.parts());
+        Self::new(rate.min(other_rate), burst.max(other_burst))
     }
 
     /// Nothing for the smallest rate, which rounded down is none.
     fn budget(self) -> Option<Budget> {
-        let quantity = |code| f64::from_bits((number(code) + LEAST) << CUT);
-        let rate = Rate::per_second(quantity(self.rate)).ok()?;
-        Some(Budget::new(rate, Burst::new(quantity(self.burst)).ok()?))
+        let quantity = |code| f64::from_bits((code + LEAST) << CUT);
+        let (rate, burst) = self.parts();
+        Some(Budget::new(Rate::per_second(quantity(rate)).ok()?, Burst::new(quantity(burst)).ok()?))
     }
-}
-
-/// The lower 24 bits, the highest first.
-fn three(number: u64) -> [u8; 3] {
-    let [.., high, middle, low] = number.to_be_bytes();
-    [high, middle, low]
-}
-
-fn number([high, middle, low]: [u8; 3]) -> u64 {
-    u64::from_be_bytes([0, 0, 0, 0, 0, high, middle, low])
 }
 
 #[cfg(test)]

@@ -21,7 +21,9 @@ mod table_bounds;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::{self, Future};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
@@ -79,7 +81,7 @@ struct State {
 
 /// When one call of a store decides.
 struct CallMoment<'a> {
-    now: Now,
+    now: &'a Now,
     clock: &'a StoreClock,
 }
 
@@ -134,12 +136,39 @@ impl MemoryStore {
         self.state.buckets.len()
     }
 
-    fn moment(&self, now: Now) -> CallMoment<'_> {
+    /// What [`BudgetStore::take`] does, for code that is not asynchronous: nothing is waited for but a short lock.
+    ///
+    /// # Errors
+    /// As [`BudgetStore::take`].
+    pub fn take_now(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        let (state, scopes) = (&*self.state, &*self.numbered);
+        match scopes.rules.single(charges) {
+            Some(single) => {
+                let retention = || state.retention.duration();
+                state.buckets.take_single(scopes, retention, &single, &self.moment(&now))
+            }
+            None => self.take_many(charges, now),
+        }
+    }
+
+    #[inline(never)] // So that the way of one charge stays short.
+    fn take_many(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        let (state, scopes) = (&*self.state, &*self.numbered);
+        match scopes.rules.prepare(charges)? {
+            Prepared::Decided(decision) => Ok(decision),
+            Prepared::Ask(take) => {
+                let retention = state.retention.duration();
+                Ok(state.buckets.take(scopes, retention, &take, &self.moment(&now))?)
+            }
+        }
+    }
+
+    fn moment<'a>(&'a self, now: &'a Now) -> CallMoment<'a> {
         CallMoment { now, clock: &self.state.clock }
     }
 
     fn at(&self, now: Now) -> Timestamp {
-        self.moment(now).now()
+        self.moment(&now).now()
     }
 }
 
@@ -168,16 +197,9 @@ impl BudgetStore for MemoryStore {
         &self.numbered.rules
     }
 
-    async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        let (state, scopes, moment) = (&*self.state, &*self.numbered, self.moment(now));
-        let retention = || state.retention.duration();
-        if let Some(single) = scopes.rules.single(charges)? {
-            return Ok(state.buckets.take_single(scopes, retention, &single, &moment)?);
-        }
-        match scopes.rules.prepare(charges)? {
-            Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => Ok(state.buckets.take(scopes, retention(), &take, &moment)?),
-        }
+    fn take(&self, charges: &[Charge], now: Now) -> impl Future<Output = Result<Decision, TakeError>> + Send {
+        // Not an async block, which would move what it captured and then the answer once more.
+        future::poll_fn(move |_| Poll::Ready(self.take_now(charges, now)))
     }
 
     async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
@@ -193,7 +215,7 @@ impl BudgetStore for MemoryStore {
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
-        let past = self.moment(now).surely_past();
+        let past = self.moment(&now).surely_past();
         Ok(self.state.buckets.delete_idle(self.state.retention.duration(), past))
     }
 }

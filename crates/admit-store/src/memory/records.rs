@@ -63,7 +63,7 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Option<Claim> {
-        let mut locked = self.table.lock_one(key);
+        let locked = self.table.lock_one(key);
         let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
         let (claim, record) = Record::claim(locked.get(), key, fingerprint, fence, terms, now);
         if let Some(record) = record

@@ -11,9 +11,10 @@ use super::full::unavailable;
 
 /// A bucket's place: the number of its scope, and its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)] // The key first, where it is read as it was written.
 pub(super) struct Place {
-    pub(super) scope: NonZeroU16,
     pub(super) key: Key,
+    pub(super) scope: NonZeroU16,
 }
 
 /// As numbers, which are quicker to hash than bytes.
@@ -69,20 +70,17 @@ impl Numbered {
     }
 
     pub(super) fn place(&self, scope: &Scope, key: Key) -> Result<Place, Unavailable> {
-        self.place_at(self.rules.scopes.position(scope), scope, key)
+        let position = self.rules.scopes.position(scope);
+        let number = position.and_then(|position| self.numbers.get(position).copied());
+        Ok(Place { key, scope: number.ok_or_else(|| unavailable(UnknownScope(scope.clone())))? })
     }
 
     /// The place of a charge that these rules checked.
+    ///
+    /// # Panics
+    /// If others did.
     #[inline]
-    pub(super) fn place_of(&self, single: &Single<'_>) -> Result<Place, Unavailable> {
-        let charge = single.charge();
-        self.place_at(Some(single.scope_position()), &charge.scope, charge.key)
-    }
-
-    fn place_at(&self, position: Option<usize>, scope: &Scope, key: Key) -> Result<Place, Unavailable> {
-        match position.and_then(|position| self.numbers.get(position)) {
-            Some(&number) => Ok(Place { scope: number, key }),
-            None => Err(unavailable(UnknownScope(scope.clone()))),
-        }
+    pub(super) fn place_of(&self, single: &Single<'_>) -> Place {
+        Place { key: single.charge().key, scope: self.numbers[single.scope_position()] }
     }
 }

@@ -4,11 +4,8 @@ use std::hash::{BuildHasher, Hash};
 
 use smallvec::SmallVec;
 
-use super::primitives::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, RandomState};
+use super::primitives::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, RandomState, SHARDS};
 use super::slots::Slots;
-
-/// Enough that a few dozen threads seldom meet on one lock.
-const SHARDS: usize = 64;
 
 /// The most places that one call of [`Table::evict`] looks at, so that no take pays for a scan of the whole table.
 const EVICTION_WINDOW: usize = 512;
@@ -199,14 +196,23 @@ impl<K: Copy + Eq + Hash, V> LockedOne<'_, K, V> {
     ///
     /// # Errors
     /// [`NoRoom`] if the key has none and the table takes no more.
-    pub(super) fn put(&mut self, value: V) -> Result<Option<V>, NoRoom> {
-        if let Some(before) = self.get_mut() {
-            return Ok(Some(std::mem::replace(before, value)));
+    pub(super) fn put(mut self, value: V) -> Result<Option<V>, NoRoom> {
+        match self.get_mut() {
+            Some(before) => Ok(Some(std::mem::replace(before, value))),
+            None => self.insert(value).map(|()| None),
         }
-        self.table.reserve(1)?;
+    }
+
+    /// Sets the value of a key that has none. Apart, so that the way of keys that have one stays short.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if the table takes no more.
+    #[inline(never)]
+    pub(super) fn insert(mut self, value: V) -> Result<(), NoRoom> {
         let table = self.table;
-        self.place = Some(self.entries.slots.insert(self.hash, self.key, value, |key| table.hash(key)));
-        Ok(None)
+        table.reserve(1)?;
+        self.entries.slots.insert(self.hash, self.key, value, |key| table.hash(key));
+        Ok(())
     }
 
     /// Drops the key, and returns its value.
