@@ -69,7 +69,9 @@ fn release(program: &str, package: &[&str], may_install: bool) -> Result<()> {
     packages::protoc()?; // Both have messages to compile.
     say(format!("building {program} once into {}; this takes some minutes", dir.display()));
     let mut install = cargo(&["install", "--locked", "--quiet", "--root"]);
-    step(install.arg(&dir).args(package).env("CARGO_TARGET_DIR", dir.join("peers")))
+    step(install.arg(&dir).args(package).env("CARGO_TARGET_DIR", dir.join("build")))?;
+    let _ = std::fs::remove_dir_all(dir.join("build")); // Only its size is lost if that fails.
+    Ok(())
 }
 
 /// Makes sure that rate-limiter-flexible and a client of PostgreSQL for it are in `target/tools/node`.
