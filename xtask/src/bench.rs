@@ -44,6 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if !options.quick {
         let peers = [
             tools::throttlecrab(may_install),
+            tools::limitador(may_install),
             tools::rate_limiter_flexible(may_install),
             packages::redis(may_install),
         ];

@@ -47,17 +47,29 @@ pub(crate) fn schemathesis(may_install: bool) -> Result<PathBuf> {
 /// # Errors
 /// If it is not there and cannot be built, or may not.
 pub(crate) fn throttlecrab(may_install: bool) -> Result<()> {
+    release("throttlecrab-server", &["throttlecrab-server"], may_install)
+}
+
+/// Makes sure that limitador's library in a service is in `target/tools`, in a release build.
+///
+/// # Errors
+/// If it is not there and cannot be built, or may not.
+pub(crate) fn limitador(may_install: bool) -> Result<()> {
+    release("limitador-service", &["--path", "crates/admit-bench/limitador"], may_install)
+}
+
+fn release(program: &str, package: &[&str], may_install: bool) -> Result<()> {
     let dir = tools_dir();
-    if dir.join("bin/throttlecrab-server").is_file() {
+    if dir.join("bin").join(program).is_file() {
         return Ok(());
     }
     if !may_install {
-        bail!("throttlecrab-server is not installed");
+        bail!("{program} is not installed");
     }
-    packages::protoc()?; // Without it the build leaves out what the program needs.
-    say(format!("building throttlecrab-server once into {}; this takes some minutes", dir.display()));
+    packages::protoc()?; // Both have messages to compile.
+    say(format!("building {program} once into {}; this takes some minutes", dir.display()));
     let mut install = cargo(&["install", "--locked", "--quiet", "--root"]);
-    step(install.arg(&dir).arg("throttlecrab-server").env("CARGO_TARGET_DIR", dir.join("build")))?;
+    step(install.arg(&dir).args(package).env("CARGO_TARGET_DIR", dir.join("build")))?;
     let _ = std::fs::remove_dir_all(dir.join("build")); // Only its size is lost if that fails.
     Ok(())
 }

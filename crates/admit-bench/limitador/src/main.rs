@@ -36,7 +36,7 @@ impl RateLimitService for Service {
         let mut context = Context::default();
         context.list_binding("descriptors".to_owned(), descriptors.collect());
         let hits = u64::from(request.hits_addend.max(1));
-        let checked = self.0.check_rate_limited_and_update(&request.domain.into(), &context, hits, false);
+        let checked = self.0.check_rate_limited_and_update(&request.domain.into(), &context, hits);
         let limited = checked.map_err(|error| Status::unavailable(error.to_string()))?.limited;
         let code = if limited { Code::OverLimit } else { Code::Ok };
         Ok(Response::new(RateLimitResponse { overall_code: code.into(), ..RateLimitResponse::default() }))

@@ -62,7 +62,7 @@ fn admit(burst: Option<u32>) -> Result<Check> {
 fn governor(burst: Option<u32>) -> Result<Check> {
     let quota = match burst {
         None => Quota::per_second(NonZeroU32::new(1_000_000_000).context("not zero")?),
-        Some(burst) => Quota::with_period(Duration::from_secs(86_400))
+        Some(burst) => Quota::with_period(Duration::from_secs(3_600))
             .context("a period of zero")?
             .allow_burst(NonZeroU32::new(burst).context("a burst of zero")?),
     };

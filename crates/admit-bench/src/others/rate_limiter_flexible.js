@@ -4,7 +4,7 @@
 const { Pool } = require("pg");
 const { RateLimiterPostgres } = require("rate-limiter-flexible");
 
-const [host, port, callers] = process.argv.slice(2);
+const [host, port, callers] = process.argv.slice(1);
 const pool = new Pool({ host, port: Number(port), user: "postgres", database: "postgres", max: 64 });
 pool.on("error", () => {}); // The server may end first.
 const YEAR_SECONDS = 365 * 86400;

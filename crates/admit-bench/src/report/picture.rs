@@ -108,3 +108,20 @@ fn lines(area: &DrawingArea<SVGBackend<'_>, Shift>, pairs: &[Pair], height: i32)
     }
     area.present()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::table::tests::outcome;
+
+    #[test]
+    fn each_pair_that_was_measured_has_a_line() {
+        let file = tempfile::NamedTempFile::with_suffix(".svg").unwrap();
+        draw(file.path(), &[outcome()]).unwrap();
+        let picture = std::fs::read_to_string(file.path()).unwrap();
+        assert!(
+            picture.contains("slow") && picture.contains("fast") && !picture.contains("gone"),
+            "{picture}"
+        );
+    }
+}

@@ -71,3 +71,66 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
     }
     table
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+    use crate::case::{Accuracy, Bar, Measure, Promise, Unit};
+    use crate::rounds::{Compared, Measured, PeerOutcome, Summary};
+
+    const MEASURES: &[Measure] = &[
+        Measure::new("takes", Unit::PerSecond),
+        Measure { limit: Some(64.0), ..Measure::new("memory", Unit::Bytes) },
+    ];
+
+    fn measured(values: [f64; 2], admitted: u64) -> Measured {
+        let summary = |value: f64| Summary { median: value, lowest: value, highest: value * 1.1 };
+        let accuracy = Some(Accuracy { admitted, allowed: 50 });
+        Measured { summaries: values.map(summary).to_vec(), accuracy }
+    }
+
+    /// A case in which Admit is twice as fast as a peer that admits too much, and another is not here.
+    pub(in crate::report) fn outcome() -> Outcome {
+        let peer = |name: &str, least: f64, measured| PeerOutcome {
+            name: name.to_owned(),
+            bars: vec![Some(Bar::AtLeast(least)), None],
+            measured,
+        };
+        let peers = vec![
+            peer("slow", 1.5, Ok(measured([1_000.0, 10.0], 62))),
+            peer("fast", 3.0, Ok(measured([1_000.0, 10.0], 50))),
+            peer("gone", 2.0, Err(anyhow!("not|here"))),
+        ];
+        let measured = Ok(Compared { ours: measured([2_000.0, 80.0], 50), peers });
+        Outcome { name: "case".to_owned(), measures: MEASURES, promise: Promise::Exact, measured }
+    }
+
+    #[test]
+    fn a_row_tells_both_sides_the_bar_and_both_accuracies() {
+        let told = markdown(&[outcome()]);
+        let ours = "| case: takes | 2,000/s (10 %)";
+        let rows: Vec<&str> = told.lines().skip(2).collect();
+        let right = "1.000 (50 of 50)";
+        assert_eq!(
+            rows,
+            [
+                format!("{ours} | slow | 1,000/s (10 %) | 2 | ≥ 1.50, met | {right} | 1.240 (62 of 50) |"),
+                format!("{ours} | fast | 1,000/s (10 %) | 2 | ≥ 3, **missed** | {right} | {right} |"),
+                format!("{ours} | gone | not measured: not\\|here |  | ≥ 2 | {right} |  |"),
+                format!("| case: memory | 80 B (10 %) |  |  |  | ≤ 64 B, **missed** | {right} |  |"),
+            ]
+        );
+        assert_eq!(outcome().failure(), None, "a missed bar is no failure");
+    }
+
+    #[test]
+    fn a_grant_too_many_or_too_few_is_a_failure() {
+        for admitted in [49, 51] {
+            let mut outcome = outcome();
+            outcome.measured.as_mut().unwrap().ours = measured([1.0, 1.0], admitted);
+            assert_eq!(outcome.failure().unwrap(), format!("case: {admitted} admitted, 50 allowed"));
+        }
+    }
+}
