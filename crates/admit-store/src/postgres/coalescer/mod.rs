@@ -4,6 +4,8 @@
 //! that operations on a bucket keep the order in which they came; a second connection would gain nothing on a hot bucket,
 //! whose row it would wait for.
 
+mod statements;
+
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,14 +16,13 @@ use admit::{Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable, 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
-use uuid::Uuid;
 
-use super::batch::{self, Batch, Outcome, Want};
-use super::database::{CallError, Database, Param, get, moment, timestamp};
+use super::batch::{Outcome, Want};
+use super::database::{CallError, Database};
 use super::queue::{Drive, Queue, QueueFull};
 use super::{ConnectionError, PostgresConfig, outage};
-use crate::refusals::{Recalled, Refusals, Sighting, Stamp};
+use crate::refusals::{Recalled, Refusals, Stamp};
+use statements::{Statements, Way};
 
 /// The most lines of one statement, unless a single take has more: some 40 ms of the server's work.
 const MAX_LINES: usize = 4_096;
@@ -29,26 +30,13 @@ const MAX_LINES: usize = 4_096;
 /// How long a statement that nobody waits for any more may go on. Then it is cancelled.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How a batch is settled.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Buckets pay all that is wanted of them, where they can.
-    Paying,
-    /// The operations are walked, one by one.
-    Walking,
-    /// The same, without waiting for buckets that somebody else holds.
-    Careful,
-}
-
 /// Clones share the queue.
 #[derive(Clone)]
 pub(super) struct Coalescer(Arc<Shared>);
 
 struct Shared {
     database: Database,
-    one: String,
-    each: String,
-    many: String,
+    statements: Statements,
     queue: Queue<Operation>,
     max_batch: usize,
     max_wait: Duration,
@@ -108,21 +96,7 @@ impl From<QueueFull> for Unavailable {
 impl Coalescer {
     pub(super) fn new(database: Database, config: &PostgresConfig) -> Self {
         Self(Arc::new(Shared {
-            one: format!(
-                "SELECT granted, decided_at, bucket_tokens, bucket_refilled_at FROM {}.take_one\
-                 ($1, $2, $3, $4, $5, $6, $7)",
-                database.schema()
-            ),
-            each: format!(
-                "SELECT decided_at, debited, bucket_tokens, bucket_refilled_at FROM {}.take_each\
-                 ($1, $2, $3, $4, $5, $6, $7)",
-                database.schema()
-            ),
-            many: format!(
-                "SELECT decided_at, bucket_tokens, bucket_refilled_at, granted FROM {}.take_many\
-                 ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
-                database.schema()
-            ),
+            statements: Statements::new(database.schema()),
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),
@@ -315,21 +289,6 @@ impl Coalescer {
         timeout(GRACE, statement).await.unwrap_or_else(|elapsed| Err(CallError::Answer(elapsed.into())))
     }
 
-    /// Nothing for those that this way does not settle.
-    async fn outcomes(&self, operations: &[Operation], way: Way) -> Result<Vec<Option<Outcome>>, CallError> {
-        if let [alone] = operations
-            && alone.want == Want::Debit
-            && alone.take.lines().len() == 1
-        {
-            return Ok(vec![Some(self.send_one(alone).await?)]);
-        }
-        let batch = Batch::of(operations.iter().map(|operation| (operation.want, &operation.take)));
-        match batch.totals() {
-            Some(totals) if way == Way::Paying => self.send_each(operations, &batch, &totals).await,
-            _ => Ok(self.send_many(operations, &batch, way).await?.into_iter().map(Some).collect()),
-        }
-    }
-
     /// Until nobody waits for any operation of the batch.
     async fn all_gone(&self, batch: &[Operation]) {
         let is_gone =
@@ -365,106 +324,6 @@ impl Coalescer {
         for operation in batch {
             operation.answer(Err(Unavailable::new("PostgreSQL", error.clone()).of_kind(kind)));
         }
-    }
-
-    /// A take of one bucket that nobody shares a statement with: a shorter one.
-    async fn send_one(&self, operation: &Operation) -> Result<Outcome, CallError> {
-        let (take, now) = (&operation.take, operation.now);
-        let [line] = take.lines() else { return Err(CallError::Answer("not one line".into())) };
-        let sent = self.0.clock.now();
-        let params: [Param<'_>; 7] = [
-            (&line.scope.as_str(), Type::TEXT),
-            (&Uuid::from_bytes(*line.key.as_bytes()), Type::UUID),
-            (&line.cost.tokens(), Type::FLOAT8),
-            (&line.budget.rate().tokens_per_second(), Type::FLOAT8),
-            (&line.budget.burst().tokens(), Type::FLOAT8),
-            (&moment(now), Type::TIMESTAMPTZ),
-            (self.0.database.lock_timeout_ms(), Type::INT4),
-        ];
-        let row = self.0.database.row(&self.0.one, &params).await?;
-        let at = timestamp(get(&row, 1)?)?;
-        let bucket = batch::bucket(get(&row, 2)?, get(&row, 3)?)?;
-        if get(&row, 0)? {
-            self.0.refusals.clear(&line.scope, line.key);
-            let bucket = bucket.ok_or_else(|| CallError::Answer("the debited bucket is missing".into()))?;
-            let at = if now == Now::Store { at.max(bucket.refilled_at) } else { at };
-            return Ok(Outcome::Decided(take.granted(at, &[bucket])));
-        }
-        if let Some(stamp) = operation.stamp {
-            self.0.refusals.remember(stamp, take, &[bucket], self.sighting(now, at, sent));
-        }
-        Ok(Outcome::Decided(take.refused(at, &[bucket])))
-    }
-
-    /// When a bucket was seen at `at`, by an answer that is there now.
-    fn sighting(&self, now: Now, at: Timestamp, sent: Timestamp) -> Sighting {
-        match now {
-            Now::Store => Sighting::ByStore { at, sent, answered: self.0.clock.now() },
-            Now::At(_) => Sighting::ByCaller,
-        }
-    }
-
-    /// The quickest, for takes whose buckets hold all that is wanted of them; as mostly they do.
-    async fn send_each(
-        &self,
-        operations: &[Operation],
-        batch: &Batch<'_>,
-        totals: &[f64],
-    ) -> Result<Vec<Option<Outcome>>, CallError> {
-        let now = operations.first().map_or(Now::Store, |operation| operation.now);
-        let params: [Param<'_>; 7] = [
-            (&batch.scopes(), Type::TEXT_ARRAY),
-            (&batch.keys(), Type::UUID_ARRAY),
-            (&totals, Type::FLOAT8_ARRAY),
-            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
-            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
-            (&moment(now), Type::TIMESTAMPTZ),
-            (self.0.database.lock_timeout_ms(), Type::INT4),
-        ];
-        let row = self.0.database.row(&self.0.each, &params).await?;
-        let takes = operations.iter().map(|operation| &operation.take);
-        let outcomes = batch.paid(takes, &row, now == Now::Store)?;
-        batch.buckets().iter().for_each(|&(scope, key)| self.0.refusals.clear(scope, key));
-        Ok(outcomes)
-    }
-
-    /// One statement for all of them, whatever they want.
-    async fn send_many(
-        &self,
-        operations: &[Operation],
-        batch: &Batch<'_>,
-        way: Way,
-    ) -> Result<Vec<Outcome>, CallError> {
-        let now = operations.first().map_or(Now::Store, |operation| operation.now);
-        let sent = self.0.clock.now();
-        let params: [Param<'_>; 14] = [
-            (&batch.scopes(), Type::TEXT_ARRAY),
-            (&batch.keys(), Type::UUID_ARRAY),
-            (&batch.bounds.costs, Type::FLOAT8_ARRAY),
-            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
-            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
-            (&batch.line_buckets, Type::INT4_ARRAY),
-            (&batch.lines.costs, Type::FLOAT8_ARRAY),
-            (&batch.lines.rates, Type::FLOAT8_ARRAY),
-            (&batch.lines.bursts, Type::FLOAT8_ARRAY),
-            (&batch.run_lines, Type::INT4_ARRAY),
-            (&batch.run_times, Type::INT4_ARRAY),
-            (&moment(now), Type::TIMESTAMPTZ),
-            (self.0.database.lock_timeout_ms(), Type::INT4),
-            (&(way == Way::Careful), Type::BOOL),
-        ];
-        let row = self.0.database.row(&self.0.many, &params).await?;
-        let each = operations.iter().map(|operation| (operation.want, &operation.take));
-        let answer = batch.answer(each, &row, now == Now::Store)?;
-        let sighting = self.sighting(now, answer.at, sent);
-        batch.buckets().iter().for_each(|&(scope, key)| self.0.refusals.clear(scope, key));
-        for (i, (operation, outcome)) in operations.iter().zip(&answer.outcomes).enumerate() {
-            if let (Some(stamp), Outcome::Decided(Decision::Refused(_))) = (operation.stamp, outcome) {
-                let left = batch.left(&answer, i, &operation.take);
-                self.0.refusals.remember(stamp, &operation.take, &left, sighting);
-            }
-        }
-        Ok(answer.outcomes)
     }
 }
 

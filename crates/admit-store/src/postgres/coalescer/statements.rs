@@ -1,0 +1,168 @@
+//! The statements that settle a batch, and what their answers leave to remember.
+
+use admit::{Clock, Decision, Now, Timestamp};
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::super::batch::{self, Batch, Outcome, Want};
+use super::super::database::{CallError, Param, get, moment, timestamp};
+use super::{Coalescer, Operation};
+use crate::refusals::Sighting;
+
+/// How a batch is settled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Buckets pay all that is wanted of them, where they can.
+    Paying,
+    /// The operations are walked, one by one.
+    Walking,
+    /// The same, without waiting for buckets that somebody else holds.
+    Careful,
+}
+
+/// The calls of the functions in the schema.
+pub(super) struct Statements {
+    one: String,
+    each: String,
+    many: String,
+}
+
+impl Statements {
+    pub(super) fn new(schema: &str) -> Self {
+        Self {
+            one: format!(
+                "SELECT granted, decided_at, bucket_tokens, bucket_refilled_at \
+                 FROM {schema}.take_one($1, $2, $3, $4, $5, $6, $7)"
+            ),
+            each: format!(
+                "SELECT decided_at, debited, bucket_tokens, bucket_refilled_at \
+                 FROM {schema}.take_each($1, $2, $3, $4, $5, $6, $7)"
+            ),
+            many: format!(
+                "SELECT decided_at, bucket_tokens, bucket_refilled_at, granted \
+                 FROM {schema}.take_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+            ),
+        }
+    }
+}
+
+impl Coalescer {
+    /// Nothing for those that this way does not settle.
+    pub(super) async fn outcomes(
+        &self,
+        operations: &[Operation],
+        way: Way,
+    ) -> Result<Vec<Option<Outcome>>, CallError> {
+        if let [alone] = operations
+            && alone.want == Want::Debit
+            && alone.take.lines().len() == 1
+        {
+            return Ok(vec![Some(self.send_one(alone).await?)]);
+        }
+        let batch = Batch::of(operations.iter().map(|operation| (operation.want, &operation.take)));
+        match batch.totals() {
+            Some(totals) if way == Way::Paying => self.send_each(operations, &batch, &totals).await,
+            _ => Ok(self.send_many(operations, &batch, way).await?.into_iter().map(Some).collect()),
+        }
+    }
+
+    /// A take of one bucket that nobody shares a statement with: a shorter one.
+    async fn send_one(&self, operation: &Operation) -> Result<Outcome, CallError> {
+        let (take, now) = (&operation.take, operation.now);
+        let [line] = take.lines() else { return Err(CallError::Answer("not one line".into())) };
+        let sent = self.0.clock.now();
+        let params: [Param<'_>; 7] = [
+            (&line.scope.as_str(), Type::TEXT),
+            (&Uuid::from_bytes(*line.key.as_bytes()), Type::UUID),
+            (&line.cost.tokens(), Type::FLOAT8),
+            (&line.budget.rate().tokens_per_second(), Type::FLOAT8),
+            (&line.budget.burst().tokens(), Type::FLOAT8),
+            (&moment(now), Type::TIMESTAMPTZ),
+            (self.0.database.lock_timeout_ms(), Type::INT4),
+        ];
+        let row = self.0.database.row(&self.0.statements.one, &params).await?;
+        let at = timestamp(get(&row, 1)?)?;
+        let bucket = batch::bucket(get(&row, 2)?, get(&row, 3)?)?;
+        if get(&row, 0)? {
+            self.0.refusals.clear(&line.scope, line.key);
+            let bucket = bucket.ok_or_else(|| CallError::Answer("the debited bucket is missing".into()))?;
+            let at = if now == Now::Store { at.max(bucket.refilled_at) } else { at };
+            return Ok(Outcome::Decided(take.granted(at, &[bucket])));
+        }
+        if let Some(stamp) = operation.stamp {
+            self.0.refusals.remember(stamp, take, &[bucket], self.sighting(now, at, sent));
+        }
+        Ok(Outcome::Decided(take.refused(at, &[bucket])))
+    }
+
+    /// When a bucket was seen at `at`, by an answer that is there now.
+    fn sighting(&self, now: Now, at: Timestamp, sent: Timestamp) -> Sighting {
+        match now {
+            Now::Store => Sighting::ByStore { at, sent, answered: self.0.clock.now() },
+            Now::At(_) => Sighting::ByCaller,
+        }
+    }
+
+    /// The quickest, for takes whose buckets hold all that is wanted of them; as mostly they do.
+    async fn send_each(
+        &self,
+        operations: &[Operation],
+        batch: &Batch<'_>,
+        totals: &[f64],
+    ) -> Result<Vec<Option<Outcome>>, CallError> {
+        let now = operations.first().map_or(Now::Store, |operation| operation.now);
+        let params: [Param<'_>; 7] = [
+            (&batch.scopes(), Type::TEXT_ARRAY),
+            (&batch.keys(), Type::UUID_ARRAY),
+            (&totals, Type::FLOAT8_ARRAY),
+            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
+            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
+            (&moment(now), Type::TIMESTAMPTZ),
+            (self.0.database.lock_timeout_ms(), Type::INT4),
+        ];
+        let row = self.0.database.row(&self.0.statements.each, &params).await?;
+        let takes = operations.iter().map(|operation| &operation.take);
+        let outcomes = batch.paid(takes, &row, now == Now::Store)?;
+        batch.buckets().iter().for_each(|&(scope, key)| self.0.refusals.clear(scope, key));
+        Ok(outcomes)
+    }
+
+    /// One statement for all of them, whatever they want.
+    async fn send_many(
+        &self,
+        operations: &[Operation],
+        batch: &Batch<'_>,
+        way: Way,
+    ) -> Result<Vec<Outcome>, CallError> {
+        let now = operations.first().map_or(Now::Store, |operation| operation.now);
+        let sent = self.0.clock.now();
+        let params: [Param<'_>; 14] = [
+            (&batch.scopes(), Type::TEXT_ARRAY),
+            (&batch.keys(), Type::UUID_ARRAY),
+            (&batch.bounds.costs, Type::FLOAT8_ARRAY),
+            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
+            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
+            (&batch.line_buckets, Type::INT4_ARRAY),
+            (&batch.lines.costs, Type::FLOAT8_ARRAY),
+            (&batch.lines.rates, Type::FLOAT8_ARRAY),
+            (&batch.lines.bursts, Type::FLOAT8_ARRAY),
+            (&batch.run_lines, Type::INT4_ARRAY),
+            (&batch.run_times, Type::INT4_ARRAY),
+            (&moment(now), Type::TIMESTAMPTZ),
+            (self.0.database.lock_timeout_ms(), Type::INT4),
+            (&(way == Way::Careful), Type::BOOL),
+        ];
+        let row = self.0.database.row(&self.0.statements.many, &params).await?;
+        let each = operations.iter().map(|operation| (operation.want, &operation.take));
+        let answer = batch.answer(each, &row, now == Now::Store)?;
+        let sighting = self.sighting(now, answer.at, sent);
+        batch.buckets().iter().for_each(|&(scope, key)| self.0.refusals.clear(scope, key));
+        for (i, (operation, outcome)) in operations.iter().zip(&answer.outcomes).enumerate() {
+            if let (Some(stamp), Outcome::Decided(Decision::Refused(_))) = (operation.stamp, outcome) {
+                let left = batch.left(&answer, i, &operation.take);
+                self.0.refusals.remember(stamp, &operation.take, &left, sighting);
+            }
+        }
+        Ok(answer.outcomes)
+    }
+}
