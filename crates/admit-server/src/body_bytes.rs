@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::{BodyExt, Collected, Full};
 
-use crate::measured::Measured;
+use crate::engine::Store;
 
 /// A body that was read to its end, as it was.
 pub(crate) fn again(read: Collected<Bytes>) -> (Bytes, Body) {
@@ -32,7 +32,7 @@ pub(crate) fn again(read: Collected<Bytes>) -> (Bytes, Body) {
 pub(crate) struct Announced {
     body: Body,
     left: u64,
-    limiter: Limiter<Measured>,
+    limiter: Limiter<Store>,
     admitted: Option<Admitted>,
 }
 
@@ -42,7 +42,7 @@ impl Announced {
         body: Body,
         admitted: &Admitted,
         charged: impl Fn(&Quota) -> bool,
-        limiter: &Limiter<Measured>,
+        limiter: &Limiter<Store>,
     ) -> Body {
         let left = body.size_hint().exact().unwrap_or_default();
         let by_byte = admitted.part(|quota| charged(quota).then_some(quota.charge.cost));

@@ -77,8 +77,8 @@ pub(super) struct Holding {
     /// The last moment there was: it never moves back.
     latest: Timestamp,
     slice: Option<Slice>,
-    /// Another one makes slices that are on their way worthless.
-    epoch: u64,
+    /// Another one makes what is on its way worthless.
+    epoch: Epoch,
     /// How many anchors there were.
     anchors: u64,
     /// How large the next slice should be.
@@ -97,6 +97,13 @@ pub(super) struct Holding {
     wanted: f64,
     /// What lapsed since it was last asked.
     lapsed: f64,
+}
+
+/// Which of the holdings of a process it is, and how often it began anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Epoch {
+    holding: u64,
+    beginnings: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +142,7 @@ pub(super) struct Ask {
     /// What to ask the store for: the shortage, or more.
     pub(super) amount: f64,
     since: Timestamp,
-    epoch: u64,
+    epoch: Epoch,
     anchors: u64,
 }
 
@@ -162,13 +169,14 @@ pub(super) enum Begun {
 }
 
 impl Holding {
-    pub(super) fn new(budget: Budget, moment: Moment) -> Self {
+    /// Nothing is held yet. No other holding of the process has this number.
+    pub(super) fn new(number: u64, budget: Budget, moment: Moment) -> Self {
         Self {
             budget,
             given: moment.given,
             latest: moment.at,
             slice: None,
-            epoch: 0,
+            epoch: Epoch { holding: number, beginnings: 0 },
             anchors: 0,
             size: 0.0,
             seen: None,
@@ -375,7 +383,7 @@ impl Holding {
     /// Drops what is held.
     pub(super) fn drop_all(&mut self) {
         self.lapsed += self.slice.take().map_or(0.0, |slice| slice.held);
-        self.epoch += 1;
+        self.epoch.beginnings += 1;
         self.seen = None;
         (self.waiting, self.wanted) = (0.0, 0.0);
         if let Some(flight) = self.flight.take() {

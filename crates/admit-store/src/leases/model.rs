@@ -36,7 +36,7 @@ fn budget() -> Budget {
 impl Place {
     /// A bucket that was asked for so often that the next ask is for a slice.
     fn warm(told: f64, level: f64) -> Self {
-        let mut holding = Holding::new(budget(), NOW);
+        let mut holding = Holding::new(0, budget(), NOW);
         let Begun::Ask(first) = holding.begin(1.0, budget(), NOW, MOST, true) else { panic!() };
         assert!(!first.is_slice());
         holding.land(&first, told, NOW.at, NOW.at);

@@ -1,7 +1,7 @@
 //! What is held of the buckets of one scope: a bounded map in shards.
 
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use admit::{Budget, Key, Timestamp};
@@ -24,6 +24,8 @@ pub(super) struct Table {
     hasher: DefaultHashBuilder,
     count: AtomicUsize,
     max: usize,
+    /// How many holdings there ever were: an answer that comes late must not meet another of its bucket.
+    numbers: AtomicU64,
     counts: Counts,
 }
 
@@ -41,6 +43,7 @@ impl Table {
             hasher: DefaultHashBuilder::default(),
             count: AtomicUsize::new(0),
             max,
+            numbers: AtomicU64::new(0),
             counts,
         }
     }
@@ -72,7 +75,8 @@ impl Table {
                 self.count.fetch_sub(1, Ordering::Relaxed);
                 return None;
             }
-            let new = (*key, Holding::new(budget, moment));
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            let new = (*key, Holding::new(number, budget, moment));
             shard.entries.insert_unique(hash, new, |(key, _)| self.hasher.hash_one(key));
         }
         let (_, holding) = shard.entries.find_mut(hash, |(known, _)| known == key)?;

@@ -99,6 +99,23 @@ async fn a_caller_that_leaves_while_it_waits_changes_nothing() {
     assert_eq!(store.held(), 7.0);
 }
 
+/// A slice that was on its way while the bucket was deleted came on top of the full one.
+#[tokio::test]
+async fn a_slice_that_arrives_after_its_bucket_was_forgotten_lapses() {
+    let (unsure, store) = warm().await;
+    unsure.fates([Fate::Waits]);
+    let asking = tokio::spawn({
+        let store = store.clone();
+        async move { store.take(&one(), Now::Store).await }
+    });
+    settle().await;
+    store.forget(&ALPHA, &one()[0].key);
+    assert!(store.take(&one(), Now::Store).await.unwrap().is_granted());
+    unsure.open();
+    assert!(asking.await.unwrap().unwrap().is_granted(), "it was debited");
+    assert_eq!((store.held(), store.counts().lapsed_tokens()), (0.0, 7.0));
+}
+
 #[tokio::test]
 async fn a_slice_without_an_answer_is_an_error_to_one_caller_and_the_others_ask_for_themselves() {
     let (unsure, store) = warm().await;
