@@ -43,23 +43,13 @@
 
 use admit::{Budget, Timestamp};
 
+use super::demand::Demand;
 use super::latch::Latch;
 
 /// How much faster the store's clock may run than the one of this process. Daemons that correct a clock speed it up or slow
 /// it down by up to a twelfth, so two clocks drift apart by less than this. More than needed costs little: tokens that would
 /// soon have run over the edge lapse a little earlier.
 pub(super) const DRIFT: f64 = 1.25;
-
-/// A slice that is used up sooner was too small: the next one is twice as large.
-const QUICK_MICROS: i64 = 100_000;
-
-/// A slice that lasts longer was too large: the next one is what is used up in this time.
-const SLOW_MICROS: i64 = 1_000_000;
-
-/// How long the store is asked for costs alone, after a slice that was refused, had no answer, or had lapsed when it was
-/// there; twice as long after the next one, and so on up to the longest. A slice that is used up begins anew.
-const PAUSE_MICROS: i64 = 50_000;
-const LONGEST_PAUSE_MICROS: i64 = 3_200_000;
 
 /// When something is decided, and by which clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,20 +71,9 @@ pub(super) struct Holding {
     epoch: Epoch,
     /// How many anchors there were.
     anchors: u64,
-    /// How large the next slice should be.
-    size: f64,
-    /// What the bucket held when the store last told, and when it was asked.
-    seen: Option<(f64, Timestamp)>,
-    /// Until when to ask for no slice.
-    paused_until: i64,
-    /// How long the next pause is.
-    pause: i64,
+    demand: Demand,
     /// Opens when the slice that is on its way is here or is not coming.
     flight: Option<Latch>,
-    /// What those want who wait for it.
-    waiting: f64,
-    /// What those wanted who waited for the one before.
-    wanted: f64,
     /// What lapsed since it was last asked.
     lapsed: f64,
 }
@@ -141,6 +120,8 @@ pub(super) struct Ask {
     pub(super) shortage: f64,
     /// What to ask the store for: the shortage, or more.
     pub(super) amount: f64,
+    /// The most that it could have been.
+    most: f64,
     since: Timestamp,
     epoch: Epoch,
     anchors: u64,
@@ -178,13 +159,8 @@ impl Holding {
             slice: None,
             epoch: Epoch { holding: number, beginnings: 0 },
             anchors: 0,
-            size: 0.0,
-            seen: None,
-            paused_until: i64::MIN,
-            pause: PAUSE_MICROS,
+            demand: Demand::new(),
             flight: None,
-            waiting: 0.0,
-            wanted: 0.0,
             lapsed: 0.0,
         }
     }
@@ -213,7 +189,7 @@ impl Holding {
             return Begun::Spent(spent);
         }
         if let Some(flight) = self.flight.as_ref().filter(|_| may_wait) {
-            self.waiting += cost;
+            self.demand.waits(cost);
             return Begun::Wait(flight.clone());
         }
         let mut reserved = 0.0;
@@ -224,38 +200,24 @@ impl Holding {
         let shortage = cost - reserved;
         let amount = match self.flight {
             Some(_) => shortage,
-            None => self.wanted(shortage, most),
+            None => {
+                self.judge();
+                self.demand.next(shortage, most, budget, self.latest)
+            }
         };
         if amount > shortage {
             self.flight = Some(Latch::new());
         }
         let (epoch, anchors) = (self.epoch, self.anchors);
-        Begun::Ask(Ask { reserved, shortage, amount, since: moment.at, epoch, anchors })
+        Begun::Ask(Ask { reserved, shortage, amount, most, since: moment.at, epoch, anchors })
     }
 
-    /// How much to ask the store for. Slices follow the demand, and no more is asked for than half of what the bucket is
-    /// thought to hold: the rest is for others.
-    fn wanted(&mut self, shortage: f64, most: f64) -> f64 {
-        let now = self.latest.unix_micros();
+    /// Learns from a slice that is used up, once.
+    fn judge(&mut self) {
         if let Some(slice) = self.slice.as_mut().filter(|slice| !slice.judged) {
             slice.judged = true;
-            match now - slice.since.unix_micros() {
-                lasted if lasted <= QUICK_MICROS => {
-                    self.size *= 2.0;
-                    if slice.is_ahead {
-                        self.pause = PAUSE_MICROS;
-                    }
-                }
-                lasted if lasted > SLOW_MICROS => self.size *= SLOW_MICROS as f64 / lasted as f64,
-                _ => {}
-            }
+            self.demand.used_up(self.latest.since(slice.since), slice.is_ahead);
         }
-        self.size = self.size.max(shortage).min(most);
-        let wanted = std::mem::take(&mut self.wanted);
-        let Some((level, then)) = self.seen.filter(|_| now >= self.paused_until) else { return shortage };
-        let refilled = self.latest.since(then).as_secs_f64() * self.budget.rate().tokens_per_second();
-        let there = (level + refilled).min(self.budget.burst().tokens());
-        self.size.max(wanted).min(most).min(there / 2.0).max(shortage)
     }
 
     /// The store granted what was asked for, and `left` this. `at` is by its clock.
@@ -268,7 +230,7 @@ impl Holding {
         }
         self.end_flight(ask);
         self.lapse(self.by(local));
-        self.seen = Some((left, ask.since));
+        self.demand.told(left + ask.amount, left, self.budget, ask.since, self.latest);
         let (is_ahead, judged) = (rest > 0.0, false);
         let new = Slice { left, since: ask.since, at, held: rest, spent: ask.shortage, is_ahead, judged };
         let room = self.slice.map_or(0.0, |slice| self.room(&slice));
@@ -296,8 +258,9 @@ impl Holding {
             }
         }
         self.lapse(None);
-        if is_ahead && self.slice.is_none_or(|slice| slice.held < rest / 2.0) {
-            self.pause(); // The bucket fills in the time that the store takes to answer.
+        let is_too_late = is_ahead && self.slice.is_none_or(|slice| slice.held < rest / 2.0);
+        if is_too_late && !self.demand.asks_for_more(ask.amount, ask.most) {
+            self.demand.pause(self.latest); // The bucket fills in the time that the store takes to answer.
         }
     }
 
@@ -307,10 +270,9 @@ impl Holding {
             return;
         }
         self.end_flight(ask);
-        self.seen = level.map(|level| (level, ask.since)).or(self.seen);
+        self.demand.refused(level, ask.since);
         if ask.is_slice() {
-            self.size /= 2.0;
-            self.pause();
+            self.demand.pause(self.latest);
         }
     }
 
@@ -319,13 +281,8 @@ impl Holding {
         let paused = sent && ask.is_slice() && ask.epoch == self.epoch;
         self.end_flight(ask);
         if paused {
-            self.pause();
+            self.demand.pause(self.latest);
         }
-    }
-
-    fn pause(&mut self) {
-        self.paused_until = self.latest.unix_micros() + self.pause;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE_MICROS);
     }
 
     /// What was asked for is here, or is not coming.
@@ -335,7 +292,7 @@ impl Holding {
             && let Some(flight) = self.flight.take()
         {
             flight.open();
-            self.wanted = std::mem::take(&mut self.waiting);
+            self.demand.arrived();
         }
     }
 
@@ -384,8 +341,7 @@ impl Holding {
     pub(super) fn drop_all(&mut self) {
         self.lapsed += self.slice.take().map_or(0.0, |slice| slice.held);
         self.epoch.beginnings += 1;
-        self.seen = None;
-        (self.waiting, self.wanted) = (0.0, 0.0);
+        self.demand = Demand::new();
         if let Some(flight) = self.flight.take() {
             flight.open();
         }
@@ -401,7 +357,6 @@ impl Holding {
         if self.budget != budget || self.given != moment.given {
             self.drop_all();
             (self.budget, self.given, self.latest) = (budget, moment.given, moment.at);
-            (self.size, self.paused_until, self.pause) = (0.0, i64::MIN, PAUSE_MICROS);
         }
         self.lapse(Some(moment.at));
     }
@@ -419,7 +374,7 @@ impl Holding {
         if slice.held > room {
             self.lapsed += slice.held - room;
             if !slice.judged {
-                self.size /= 2.0; // It was more than was needed.
+                self.demand.lapsed(); // It was more than was needed.
             }
             self.slice = (room > 0.0).then_some(Slice { held: room, judged: true, ..slice });
         }

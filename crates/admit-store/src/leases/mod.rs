@@ -61,6 +61,7 @@
 
 mod counts;
 mod decision;
+mod demand;
 mod holding;
 mod latch;
 mod passed;
