@@ -86,7 +86,7 @@ use reserved::Place;
 pub use share::{Leases, Share, ShareError};
 use table::Table;
 
-/// The most buckets of each scope that slices are held of, unless told otherwise: some 16 MB.
+/// The most buckets of each scope that slices are held of, unless told otherwise: up to some 30 MB.
 pub const DEFAULT_MAX_BUCKETS: usize = 65_536;
 
 /// A store, some of whose scopes are leased. Clones share what is held.
