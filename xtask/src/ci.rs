@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::Options;
+use crate::bench;
 use crate::run::{cargo, say, step, succeeds_within};
 use crate::test;
 use crate::tools::{DENY, TYPOS, command};
@@ -22,7 +23,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut doc = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
     step(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     deny(DENY.program(may_install)?)?;
-    test::run(options)
+    test::run(options)?;
+    bench::run(&bench::Options::quick(options.no_install))
 }
 
 fn deny(program: PathBuf) -> Result<()> {

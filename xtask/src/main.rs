@@ -1,7 +1,8 @@
-//! The project's own commands: `cargo xtask test`, `cargo xtask ci` and `cargo xtask load`.
+//! The project's own commands: `cargo xtask test`, `cargo xtask ci`, `cargo xtask bench` and `cargo xtask load`.
 //!
 //! Both install what they lack and say so, never wait at a prompt, and leave servers that already run alone.
 
+mod bench;
 mod ci;
 mod load;
 mod packages;
@@ -30,11 +31,17 @@ enum Command {
     /// Without cargo-nextest, builds it once into target/tools; where that fails, uses cargo test. Likewise schemathesis,
     /// with pip; where that fails, says so and goes on.
     Test(Options),
-    /// Check what must hold for every commit: format, lints, docs, licences, spelling, then all tests.
+    /// Check what must hold for every commit: format, lints, docs, licences, spelling, all tests, then what the benches admit.
     ///
     /// Without cargo-deny or typos, puts them once into target/tools. The database of security advisories counts where
     /// it can be fetched; where it cannot, that is said and the rest goes on.
     Ci(Options),
+    /// Measure Admit side by side with its peers, and write the table and the picture of docs/benchmarks.md.
+    ///
+    /// Takes under half an hour on 2 cores, once everything is built. Installs with apt-get or brew what makes load, and builds the
+    /// peers into target/tools; one that cannot be had is left out, and that is said. A ratio below its bar is shown; it fails only if Admit did
+    /// not admit exactly what was allowed.
+    Bench(bench::Options),
     /// Put the release build of `admit` under load, case by case, and say where it had errors or its memory grew.
     ///
     /// Needs wrk and h2load (Debian: wrk, nghttp2-client).
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
     let done = match &command {
         Command::Test(options) => test::run(options),
         Command::Ci(options) => ci::run(options),
+        Command::Bench(options) => bench::run(options),
         Command::Load(options) => load::run(options),
     };
     match done {

@@ -21,6 +21,44 @@ pub(crate) fn servers(may_install: bool) -> Result<()> {
     Ok(())
 }
 
+/// Makes sure that there are wrk and h2load.
+pub(crate) fn load(may_install: bool) -> Result<()> {
+    // wrk knows no way to be asked that is a success.
+    let missing = |program: &str| Command::new(program).arg("--version").output().is_err();
+    let is_missing = || ["wrk", "h2load"].into_iter().any(missing);
+    if may_install && is_missing() {
+        install(&["wrk", "nghttp2-client"], &["wrk", "nghttp2"])?;
+    }
+    if is_missing() {
+        bail!("wrk and h2load were not found (Debian: apt-get install wrk nghttp2-client)");
+    }
+    Ok(())
+}
+
+/// Makes sure that there is the compiler of protocol buffers.
+pub(crate) fn protoc() -> Result<()> {
+    program("protoc", true, "protobuf-compiler", "protobuf")
+}
+
+/// Makes sure that there are Node.js and its package manager.
+pub(crate) fn node() -> Result<()> {
+    program("npm", true, "npm", "node")
+}
+
+/// Makes sure that there is Redis.
+pub(crate) fn redis(may_install: bool) -> Result<()> {
+    program("redis-server", may_install, "redis-server", "redis")
+}
+
+/// A program that tells its version, of a package of Debian or Homebrew.
+fn program(program: &str, may_install: bool, debian: &str, homebrew: &str) -> Result<()> {
+    let is_here = || succeeds(Command::new(program).arg("--version"));
+    if may_install && !is_here() {
+        install(&[debian], &[homebrew])?;
+    }
+    if is_here() { Ok(()) } else { bail!("{program} is not installed") }
+}
+
 /// Makes sure that the tests find the proxies that the guide has configurations for, installing them if `may_install`.
 pub(crate) fn proxies(may_install: bool) -> Result<()> {
     let missing = || Proxy::ALL.into_iter().filter(|proxy| proxy.find().is_err()).collect::<Vec<_>>();
@@ -69,7 +107,7 @@ fn apt_get_is_here() -> bool {
 
 /// Installs packages of Debian, or of Homebrew.
 fn install(debian: &[&str], homebrew: &[&str]) -> Result<()> {
-    say("installing servers; the tests start their own and use none of the system's");
+    say("installing programs; the tests start their own servers and use none of the system's");
     if apt_get_is_here() {
         return apt_get(debian);
     }

@@ -6,6 +6,7 @@ use std::process::Command;
 use admit_testbed::tools_dir;
 use anyhow::{Result, bail};
 
+use crate::packages;
 use crate::run::{cargo, root, say, step, succeeds};
 
 /// A program, and the package that has it.
@@ -39,6 +40,46 @@ pub(crate) fn schemathesis(may_install: bool) -> Result<PathBuf> {
         step(pip.arg("schemathesis"))?;
     }
     if runs(&dir) { Ok(dir) } else { bail!("schemathesis is in {} but does not run", dir.display()) }
+}
+
+/// Makes sure that throttlecrab's server is in `target/tools`, in a release build.
+///
+/// # Errors
+/// If it is not there and cannot be built, or may not.
+pub(crate) fn throttlecrab(may_install: bool) -> Result<()> {
+    let dir = tools_dir();
+    if dir.join("bin/throttlecrab-server").is_file() {
+        return Ok(());
+    }
+    if !may_install {
+        bail!("throttlecrab-server is not installed");
+    }
+    packages::protoc()?; // Without it the build leaves out what the program needs.
+    say(format!("building throttlecrab-server once into {}; this takes some minutes", dir.display()));
+    let mut install = cargo(&["install", "--locked", "--quiet", "--root"]);
+    step(install.arg(&dir).arg("throttlecrab-server").env("CARGO_TARGET_DIR", dir.join("build")))?;
+    let _ = std::fs::remove_dir_all(dir.join("build")); // Only its size is lost if that fails.
+    Ok(())
+}
+
+/// Makes sure that rate-limiter-flexible and a client of PostgreSQL for it are in `target/tools/node`.
+///
+/// # Errors
+/// If they are not there and cannot be installed, or may not.
+pub(crate) fn rate_limiter_flexible(may_install: bool) -> Result<()> {
+    let dir = tools_dir().join("node");
+    let is_here =
+        ["rate-limiter-flexible", "pg"].iter().all(|name| dir.join("node_modules").join(name).is_dir());
+    if is_here {
+        return Ok(());
+    }
+    if !may_install {
+        bail!("rate-limiter-flexible is not installed");
+    }
+    packages::node()?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]).arg(&dir);
+    step(npm.args(["rate-limiter-flexible", "pg"]))
 }
 
 impl Tool {

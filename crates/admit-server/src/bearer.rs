@@ -19,14 +19,29 @@ pub(crate) fn key(authorization: &HeaderValue) -> Option<&[u8]> {
 
 /// Lets a request pass that has one of the policy's decision tokens, or any if the policy has none.
 pub(crate) async fn check(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
-    let tokens = &policy.server.decisions.tokens;
-    if tokens.is_empty() || token(request.headers()).is_some_and(|token| tokens.accept(token)) {
-        return next.run(request).await;
+    match may_ask(&policy, request.headers()) {
+        true => next.run(request).await,
+        false => unknown("send a decision token as a bearer token").into_response(),
     }
-    let problem = Problem::new(StatusCode::UNAUTHORIZED).detail("send a decision token as a bearer token");
-    let problem =
-        problem.with("error", "unauthorized").header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    problem.into_response_to(request.headers())
+}
+
+/// The same before a gRPC service, whose callers are told in gRPC.
+pub(crate) async fn check_call(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
+    match may_ask(&policy, request.headers()) {
+        true => next.run(request).await,
+        false => unknown("send a decision token as a bearer token").into_response_to(request.headers()),
+    }
+}
+
+fn may_ask(policy: &Policy, headers: &HeaderMap) -> bool {
+    let tokens = &policy.server.decisions.tokens;
+    tokens.is_empty() || token(headers).is_some_and(|token| tokens.accept(token))
+}
+
+/// The answer to who has shown nothing that is known; `detail` says what to send.
+pub(crate) fn unknown(detail: &'static str) -> Problem {
+    let problem = Problem::new(StatusCode::UNAUTHORIZED).detail(detail).with("error", "unauthorized");
+    problem.header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
 }
 
 /// The one that a request was sent with. A header that stands twice is no token.

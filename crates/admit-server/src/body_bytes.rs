@@ -4,28 +4,16 @@
 //! one (chunked, or in HTTP/2) the body is read first, up to a bound.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use admit::Cost;
 use admit_tower::{Admitted, Limiter, Quota};
 use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::{BodyExt, Collected, Full};
 
-use crate::engine::Store;
-
-/// A body that was read to its end, as it was.
-pub(crate) fn again(read: Collected<Bytes>) -> (Bytes, Body) {
-    let trailers = read.trailers().cloned();
-    let bytes = read.to_bytes();
-    let body = match trailers {
-        None => Body::from(bytes.clone()),
-        Some(trailers) => {
-            Body::new(Full::new(bytes.clone()).with_trailers(std::future::ready(Some(Ok(trailers)))))
-        }
-    };
-    (bytes, body)
-}
+use crate::engine::{Debited, Store};
+use crate::policy::{BudgetRule, CostSource, Policy};
 
 /// The body of an admitted request whose bytes were charged as they were announced. When it is dropped, the bytes that
 /// did not come are given back. A crash before that loses them: it admits less, never more.
@@ -33,24 +21,32 @@ pub(crate) struct Announced {
     body: Body,
     left: u64,
     limiter: Limiter<Store>,
-    admitted: Option<Admitted>,
+    policy: Arc<Policy>,
+    debited: Debited,
 }
 
 impl Announced {
-    /// `charged` tells which of the quotas were charged by the byte.
-    pub(crate) fn watch(
-        body: Body,
-        admitted: &Admitted,
-        charged: impl Fn(&Quota) -> bool,
-        limiter: &Limiter<Store>,
-    ) -> Body {
+    /// `debited` is what was charged for the request on budgets of `policy`, some of them by the byte.
+    pub(crate) fn watch(body: Body, debited: Debited, policy: Arc<Policy>, limiter: &Limiter<Store>) -> Body {
         let left = body.size_hint().exact().unwrap_or_default();
-        let by_byte = admitted.part(|quota| charged(quota).then_some(quota.charge.cost));
-        match left == 0 || by_byte.is_free() {
-            true => body,
-            false => Body::new(Self { body, left, limiter: limiter.clone(), admitted: Some(by_byte) }),
+        let is_by_the_byte = match &debited {
+            Debited::Known(all) => all.iter().any(|admitted| !of_bytes(admitted, &policy, left).is_free()),
+            Debited::Coming(_) => true, // It may be.
+        };
+        match left > 0 && is_by_the_byte {
+            true => Body::new(Self { body, left, limiter: limiter.clone(), policy, debited }),
+            false => body,
         }
     }
+}
+
+/// Of what was debited as much as this many bytes cost.
+fn of_bytes(admitted: &Admitted, policy: &Policy, bytes: u64) -> Admitted {
+    let by_byte = |budget: &&BudgetRule| budget.cost == CostSource::BodyBytes;
+    let is_charged = |quota: &Quota| {
+        policy.budgets.iter().filter(by_byte).any(|budget| budget.scope == quota.charge.scope)
+    };
+    admitted.part(|quota| is_charged(quota).then(|| Cost::bytes(bytes)))
 }
 
 impl HttpBody for Announced {
@@ -80,11 +76,17 @@ impl HttpBody for Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        let (left, admitted) = (Cost::bytes(self.left), self.admitted.take());
-        let Some(admitted) = admitted.filter(|_| self.left > 0) else { return };
+        if self.left == 0 {
+            return;
+        }
         // Without a runtime the process is about to end.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let limiter = self.limiter.clone();
-        runtime.spawn(async move { limiter.give_back(admitted.part(|_| Some(left))).await });
+        let (limiter, policy, left) = (self.limiter.clone(), Arc::clone(&self.policy), self.left);
+        let debited = std::mem::take(&mut self.debited);
+        runtime.spawn(async move {
+            for admitted in debited.all().await {
+                limiter.give_back(of_bytes(&admitted, &policy, left)).await;
+            }
+        });
     }
 }

@@ -18,16 +18,22 @@ const TIME_LIMIT: Duration = Duration::from_secs(2);
 /// # Errors
 /// [`Unavailable`], of the kind in which it does not answer.
 pub async fn store(running: &Running) -> Result<(), Unavailable> {
-    match ask(running).await {
+    probe(&Measured::new(running.in_force().store.clone(), running.metrics().store.clone())).await
+}
+
+/// The same, for whoever has the store.
+///
+/// # Errors
+/// As [`store`].
+pub(crate) async fn probe(store: &Measured) -> Result<(), Unavailable> {
+    match ask(store).await {
         // A connection that was open broke off: what a new one meets is how it stands.
-        Err(broken) if broken.kind() == UnavailableKind::Broken => ask(running).await,
+        Err(broken) if broken.kind() == UnavailableKind::Broken => ask(store).await,
         answer => answer,
     }
 }
 
-async fn ask(running: &Running) -> Result<(), Unavailable> {
-    let in_force = running.in_force();
-    let store = Measured::new(in_force.store.clone(), running.metrics().store.clone());
+async fn ask(store: &Measured) -> Result<(), Unavailable> {
     // Any scope will do, also one that callers bring budgets to, with a budget that one token fits in.
     let scope = store.rules().scopes.iter().next().cloned();
     let (Some(scope), Ok(budget)) = (scope, "1/second".parse()) else { return Ok(()) };

@@ -6,6 +6,7 @@ pub mod authorize;
 mod bearer;
 mod body;
 mod body_bytes;
+pub mod bounds;
 pub mod certificates;
 pub mod cli;
 pub mod engine;

@@ -150,6 +150,27 @@ async fn a_status_that_refusals_cannot_have_is_told() {
     assert_eq!(ask(&service, of_the_request, "203.0.113.9").await.status(), 200);
 }
 
+/// A client that sent `Content-Type: application/grpc`, which proxies pass on with their question, was refused with 200 and a
+/// gRPC status: each of its requests ran, whatever its budget said, and also while the store was away.
+#[tokio::test]
+async fn no_content_type_makes_leave_to_run_of_a_refusal() {
+    let service = service().await;
+    for (i, media) in ["application/grpc", "application/grpc+proto", "application/json"].iter().enumerate() {
+        let client = format!("203.0.113.{i}");
+        for (query, expected) in [("", 200), ("", 200), ("", 429), ("?refuse_with=403", 403)] {
+            let request = Request::get(format!("/authorize{query}"))
+                .header("content-type", *media)
+                .header("x-original-method", "POST")
+                .header("x-original-uri", "/v1/a/jobs");
+            let answer = ask(&service, request, &client).await;
+            assert_eq!(answer.status(), expected, "{media} {query}");
+            let is_problem =
+                answer.headers().get("content-type").is_some_and(|of| of == "application/problem+json");
+            assert_eq!(is_problem, expected != 200, "{media} {query}");
+        }
+    }
+}
+
 /// Envoy asks about the path `/` at `/authorize/`.
 #[tokio::test]
 async fn the_root_is_asked_about_with_and_without_its_slash() {

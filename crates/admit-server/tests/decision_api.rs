@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use admit::idempotency::{Claim, Fingerprint, RecordKey, Terms};
+use admit::{IdempotencyStore, Now};
 use admit_listen::Peer;
 use admit_server::Front;
 use admit_server::gateway::Gateway;
@@ -13,6 +15,8 @@ use admit_store::AnyStore;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Extension;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
@@ -41,16 +45,21 @@ const POLICY: &str = r#"
 "#;
 
 async fn service(policy: &str) -> Router {
+    service_and_store(policy).await.0
+}
+
+async fn service_and_store(policy: &str) -> (Router, AnyStore) {
     let policy = Policy::parse("test", policy).unwrap_or_else(|errors| panic!("{:?}", errors.problems()));
-    let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
+    let opened = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
+    let store = opened.clone();
     let metrics = Metrics::default();
-    let gateway = Gateway::new(&policy.server, metrics.clone()).unwrap();
+    let gateway = Gateway::new(&policy, metrics.clone()).unwrap();
     let front = Front::new(Arc::new(policy), Arc::new(Keys::default()), store, metrics);
     let router = match gateway {
         Some(gateway) => front.in_front_of(gateway),
         None => front.decide(),
     };
-    router.layer(Extension(Peer(SocketAddr::from(([127, 0, 0, 1], 7)))))
+    (router.layer(Extension(Peer(SocketAddr::from(([127, 0, 0, 1], 7))))), opened)
 }
 
 struct Answer {
@@ -334,4 +343,52 @@ async fn the_document_names_the_budgets_of_the_policy() {
         let route = Request::builder().method("OPTIONS").uri(path).body(Body::empty()).unwrap();
         assert_ne!(service.clone().oneshot(route).await.unwrap().status(), 404, "{path}");
     }
+}
+
+/// A ticket was said to be of a record that there is not if it was made up. But fences come from one counter, and what a record's
+/// key is made of is no secret: a caller of the decision API could end the run of a request that the gateway had let run.
+#[tokio::test]
+async fn a_ticket_that_is_made_up_has_no_say_about_a_request_of_the_gateway() {
+    let (service, store) = service_and_store(POLICY).await;
+    let (record, fingerprint) = (RecordKey::new("ann", "POST", "/orders", "7"), Fingerprint::of("payload"));
+    let terms = Terms::default();
+    let claim = store.claim(&record, &fingerprint, &terms, Now::Store).await.unwrap();
+    let Claim::Run(ticket) = claim else { panic!("{claim:?}") };
+    for version in 0..=u8::MAX {
+        let mut bytes = vec![version];
+        bytes.extend(record.as_bytes());
+        bytes.extend(ticket.fence.number().to_be_bytes());
+        bytes.extend(ticket.lease_until.unix_micros().to_be_bytes());
+        bytes.extend((terms.lease.as_micros() as u64).to_be_bytes());
+        bytes.extend((terms.ttl.as_micros() as u64).to_be_bytes());
+        bytes.push(0);
+        let ticket = BASE64_URL_SAFE_NO_PAD.encode(&bytes);
+        for call in ["renew", "complete", "release"] {
+            let mut body = json!({"ticket": ticket});
+            if call == "complete" {
+                body["status"] = json!(200);
+            }
+            let told = post(&service, &format!("/v1/idempotency/{call}"), &body).await;
+            assert_eq!(
+                (told.status, &told.body["error"]),
+                (409, &json!("idempotency_ticket_lost")),
+                "{version} {call}"
+            );
+        }
+    }
+    let seen = store.look(&record, &fingerprint, &terms, Now::Store).await.unwrap();
+    assert!(matches!(seen, Some(Claim::InFlight { .. })), "{seen:?}");
+}
+
+/// A body of a megabyte has six bytes for each of its own where all of them need an escape: it was said to fit, and was 413.
+#[tokio::test]
+async fn a_completion_with_the_longest_body_that_is_recorded_fits_however_it_is_written() {
+    let service = service(POLICY).await;
+    let claim = json!({"tenant": "ann", "operation": "POST /orders", "key": "k", "fingerprint": "f"});
+    let claimed = post(&service, "/v1/idempotency/claim", &claim).await;
+    let escaped = "\\u0001".repeat(1 << 20);
+    let ticket = claimed.body["ticket"].as_str().unwrap();
+    let complete = format!("{{\"ticket\": \"{ticket}\", \"status\": 200, \"body\": \"{escaped}\"}}");
+    let completed = send(&service, Request::post("/v1/idempotency/complete"), complete).await;
+    assert_eq!((completed.status, &completed.body["recorded"]), (200, &json!("response")));
 }

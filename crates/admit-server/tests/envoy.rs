@@ -339,6 +339,40 @@ async fn ext_authz_decides_as_authorize_does() {
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
 }
 
+/// Shadows were taken beside the bound on charges: one request could ask the store for as many as 64 descriptors have.
+#[tokio::test]
+async fn shadows_count_among_the_charges_of_a_request() {
+    let service = Service::start(POLICY).await;
+    let of = |count: usize| {
+        let descriptors = (0..count).map(|i| descriptor(&[("user", &format!("user-{i}"))])).collect();
+        RateLimitRequest { domain: "edge".into(), descriptors, hits_addend: 0 }
+    };
+    assert_eq!(service.ask(of(32)).await.overall_code(), Code::Ok);
+    let status = service.grpc.clone().should_rate_limit(of(33)).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    assert!(status.message().contains("66 charges"), "{status:?}");
+}
+
+/// A client that sent `Content-Type: application/grpc` was refused with the HTTP status 200, which was read as leave to run.
+#[tokio::test]
+async fn ext_authz_denies_whatever_content_type_a_client_claims() {
+    let service = Service::start(ROUTES).await;
+    let channel = Channel::from_shared(format!("http://{}", service.address)).unwrap().connect().await;
+    let mut client = AuthorizationClient::new(channel.unwrap());
+    for expected in [0, 7] {
+        let http = HttpRequest {
+            method: "POST".into(),
+            path: "/v1/jobs".into(),
+            headers: [("content-type".into(), "application/grpc".into())].into(),
+            ..HttpRequest::default()
+        };
+        let request = attribute_context::Request { http: Some(http), ..Default::default() };
+        let attributes = AttributeContext { request: Some(request), ..AttributeContext::default() };
+        let answer = client.check(CheckRequest { attributes: Some(attributes) }).await.unwrap().into_inner();
+        assert_eq!(answer.status.unwrap().code, expected);
+    }
+}
+
 /// A client that made its path or header long enough was not decided on, and Envoy let it pass.
 #[tokio::test]
 async fn a_value_of_any_length_has_a_bucket() {

@@ -54,6 +54,17 @@ fn budget_cases() -> Vec<Case> {
             )
         },
         Case {
+            retry_after: Some("1800"),
+            violated: &["hourly"],
+            rate_limit: Some("OVER_LIMIT"),
+            ..case(
+                "refused whatever the client says that it speaks",
+                vec![ask("grpc", 2.0), Ask { content_type: Some("application/grpc"), ..ask("grpc", 1.0) }],
+                429,
+                Some("rate_limit_exceeded"),
+            )
+        },
+        Case {
             retry_after: Some("3600"),
             violated: &["shared"],
             rate_limit: Some("OVER_LIMIT"),
@@ -151,6 +162,10 @@ async fn an_outage_is_unavailable_in_every_front_and_no_refusal() {
     let asks = [Ask { user: "ann".into(), team: "red".into(), cost: 1.0, ..Ask::default() }];
     let expected = case("unavailable", Vec::new(), 503, Some("unavailable"));
     let mut bodies = Vec::new();
+    let claimed = [Ask { content_type: Some("application/grpc"), ..asks[0].clone() }];
+    for (front, told) in fronts.ask_http(&claimed).await {
+        assert_is(&expected, front, &told);
+    }
     for (front, told) in fronts.ask_http(&asks).await {
         assert_is(&expected, front, &told);
         assert!(!told.headers.contains_key("ratelimit"), "{front}: {told:?}");

@@ -59,6 +59,37 @@ async fn a_request_passes_as_it_is_without_what_is_about_the_connection() {
     );
 }
 
+/// A client that named a header in `Connection` had it taken away: it was charged the cost of 0 that it had sent, and the
+/// upstream, which saw none, did the work that it does by default.
+#[tokio::test]
+async fn what_a_request_was_charged_by_reaches_the_upstream() {
+    let upstream = upstream().await;
+    let policy = r#"
+        key_headers = ["x-token"]
+        [budgets.x]
+        rate = "100/hour"
+        by = "header:x-user"
+        cost = { from = "header:x-cost", otherwise = 50 }
+        [[routes]]
+        match = "POST /{*path}"
+        budgets = ["x"]
+        idempotency = { key = "header", by = "header:x-shop" }
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let names = ["x-user", "x-cost", "x-shop", "x-token", "idempotency-key"];
+    let mut request = Request::builder().method(Method::POST).header("connection", names.join(", "));
+    for name in names {
+        request = request.header(name, "0").header(name.replace('-', "_"), "1");
+    }
+    let seen = gateway.send(request.header("x_other", "1"), "/a", "").await.json();
+    let headers = seen["headers"].as_array().unwrap();
+    for name in names {
+        assert!(headers.contains(&json!([name, "0"])), "{name}: {headers:?}");
+        assert!(!headers.contains(&json!([name.replace('-', "_"), "1"])), "{name}: {headers:?}");
+    }
+    assert!(headers.contains(&json!(["x_other", "1"])), "{headers:?}");
+}
+
 #[tokio::test]
 async fn budgets_hold_whatever_the_spelling_of_the_path() {
     let upstream = upstream().await;
@@ -158,6 +189,88 @@ async fn a_keyed_request_is_replayed_without_the_upstream() {
     let missing =
         gateway.send(Request::builder().method(Method::POST).header("x-user", "ann"), "/pay", "").await;
     assert_eq!(missing.json()["error"], "idempotency_key_missing");
+}
+
+/// All callers that sent no `X-User`, or two, were one: who sent the key of another of them got what that one was told.
+#[tokio::test]
+async fn a_caller_that_is_nobody_has_no_idempotency_keys() {
+    let upstream = upstream().await;
+    let policy = r#"
+        [budgets.x]
+        rate = "100/hour"
+        by = "header:x-user"
+        [[routes]]
+        match = "POST /pay"
+        budgets = ["x"]
+        idempotency = { key = "header", by = ["ip", "header:x-user", "query:shop", "json:/till"] }
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let pay = async |users: &[&str], path: &str, body: &str| {
+        let mut request = Request::builder().method(Method::POST).header("idempotency-key", "k");
+        for user in users {
+            request = request.header("x-user", *user);
+        }
+        gateway.send(request, path, body.to_owned()).await
+    };
+    let (path, body) = ("/pay?shop=1", "{\"till\": 3}");
+    assert_eq!(pay(&["ann"], path, body).await.status, 200);
+    for (users, path, body, lacks) in [
+        (&[][..], path, body, "header:x-user"),
+        (&[""], path, body, "header:x-user"),
+        (&["ann", "bob"], path, body, "header:x-user"),
+        (&["ann"], "/pay", body, "query:shop"),
+        (&["ann"], "/pay?shop=1&shop=2", body, "query:shop"),
+        (&["ann"], path, "{\"till\": null}", "json:/till"),
+        (&["ann"], path, "{}", "json:/till"),
+    ] {
+        let reply = pay(users, path, body).await;
+        assert_eq!(
+            (reply.status, &reply.json()["error"]),
+            (StatusCode::BAD_REQUEST, &json!("caller_unknown"))
+        );
+        assert!(reply.json()["detail"].as_str().unwrap().contains(lacks), "{}", reply.json());
+    }
+}
+
+/// The record was that of the route, whatever stood for the names in its path: job 2 was answered with what job 1 had come to,
+/// and never started.
+#[tokio::test]
+async fn a_key_is_good_for_one_path_and_not_for_all_that_its_route_has() {
+    let start = post(async |uri: http::Uri| format!("started {uri}"));
+    let upstream = Server::start(Router::new().fallback_service(start)).await;
+    let policy = r#"
+        [budgets.x]
+        rate = "100/hour"
+        by = "header:x-user"
+        [[routes]]
+        match = "POST /jobs/{id}/start"
+        budgets = ["x"]
+        idempotency = { key = "header", by = "header:x-user", if_missing = "content" }
+        [[routes]]
+        match = "POST /teams/{*rest}"
+        idempotency = { key = "json:/id", by = "const:all" }
+    "#;
+    let gateway = Server::gateway(upstream.address, policy).await;
+    let send = async |path: &str, key: Option<&str>| {
+        let mut request = Request::builder().method(Method::POST).header("x-user", "ann");
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let reply = gateway.send(request, path, "{\"id\": \"7\"}").await;
+        (String::from_utf8(reply.body.to_vec()).unwrap(), reply.headers.contains_key("idempotent-replayed"))
+    };
+    for (path, key) in [
+        ("/jobs/1/start", None),
+        ("/jobs/2/start", None),
+        ("/jobs/1/start", Some("k")),
+        ("/jobs/2/start", Some("k")),
+        ("/teams/a/b", None),
+        ("/teams/a/c", None),
+    ] {
+        assert_eq!(send(path, key).await, (format!("started {path}"), false), "{key:?}");
+        assert_eq!(send(path, key).await, (format!("started {path}"), true), "{key:?}");
+    }
+    assert!(send("/jobs/1/start/", Some("k")).await.1, "another spelling of a path is the same path");
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ mod program_place;
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use admit_server::policy::{Policy, STARTER};
@@ -16,13 +18,22 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use program_place::{Serving, admit, run};
 use rustix::process::Signal;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio::sync::Notify;
 
 async fn get(address: SocketAddr, path: &str, user: &str) -> (u16, String) {
     let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
     let request = Request::get(format!("http://{address}{path}")).header("x-user", user);
+    let response = client.request(request.body(Body::empty()).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    (status, String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap())
+}
+
+async fn get_keyed(address: SocketAddr, path: &str, key: &str) -> (u16, String) {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
+    let request = Request::post(format!("http://{address}{path}")).header("idempotency-key", key);
     let response = client.request(request.body(Body::empty()).unwrap()).await.unwrap();
     let status = response.status().as_u16();
     (status, String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap())
@@ -98,6 +109,78 @@ async fn a_policy_file_is_checked_and_served() {
     assert_eq!(statuses, [200, 429, 200]);
     serving.stop().await;
     assert!(!directory.path().join("admit.db").exists());
+}
+
+/// A cost of `body_bytes` was taken for a policy without an upstream, and was 0 for every request that somebody asked about.
+#[tokio::test]
+async fn a_budget_by_the_body_where_no_body_is_seen_is_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "[budgets.bytes]\nrate = \"1MiB/second\"\nby = \"ip\"\ncost = \"body_bytes\"\n\
+                  [budgets.users]\nrate = \"1/second\"\nby = \"json:/user\"\n\
+                  [budgets.plain]\nrate = \"1/second\"\nby = \"ip\"\n\
+                  [[routes]]\nmatch = \"POST /upload\"\nbudgets = [\"bytes\", \"users\", \"plain\"]\n";
+    std::fs::write(directory.path().join("admit.toml"), policy).unwrap();
+    let (code, said, _) = run(&directory, &["check", "admit.toml"]).await;
+    let warned: Vec<_> = said.lines().filter(|line| line.starts_with("warning: budget \"")).collect();
+    assert!(code == 0 && warned.len() == 2, "{said}");
+    assert!(warned[0].contains("\"bytes\" of POST /upload") && warned[1].contains("\"users\""), "{said}");
+    let checked = program_place::json(&directory, &["check", "admit.toml"]).await;
+    assert_eq!(checked["warnings"].as_array().unwrap().len(), 2);
+    let gateway = format!("upstream = \"http://localhost:1\"\n{policy}");
+    std::fs::write(directory.path().join("admit.toml"), gateway).unwrap();
+    let (code, said, _) = run(&directory, &["check", "admit.toml"]).await;
+    assert!(code == 0 && !said.contains("warning"), "{said}");
+}
+
+/// The program ended with its connections: a keyed run whose client had gone was cut off at the stop, its key stayed in flight
+/// until the lease lapsed, and then it ran a second time. After a reload nobody even knew of it.
+#[tokio::test]
+async fn a_keyed_run_whose_client_has_gone_is_finished_before_the_program_ends() {
+    let (came, go, runs) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (tell, wait, counted) = (came.clone(), go.clone(), runs.clone());
+    let slow = Router::new().fallback(async move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        tell.notify_one();
+        wait.notified().await;
+        "done"
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = listener.local_addr().unwrap();
+    tokio::spawn(async { axum::serve(listener, slow).await });
+    let directory = tempfile::tempdir().unwrap();
+    let policy = format!(
+        "upstream = \"http://{upstream}\"\n[budgets.x]\nrate = \"100/hour\"\nby = \"ip\"\n[[routes]]\n\
+         match = \"* /pay\"\nbudgets = [\"x\"]\nidempotency = {{ key = \"header\", by = \"ip\" }}\n"
+    );
+    std::fs::write(directory.path().join("admit.toml"), &policy).unwrap();
+    let mut serving = Serving::start(&directory, &["admit.toml"]).await;
+    let mut client = TcpStream::connect(serving.address).await.unwrap();
+    client
+        .write_all(b"POST /pay HTTP/1.1\r\nhost: a\r\nidempotency-key: k\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .unwrap();
+    came.notified().await;
+    drop(client);
+    // Another policy comes meanwhile.
+    std::fs::write(directory.path().join("admit.toml"), policy.replace("100/hour", "99/hour")).unwrap();
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    while !serving.ask_admin("/metrics").await.1.contains("admit_reloads_total{outcome=\"taken\"} 1") {
+        tick.tick().await;
+    }
+    serving.signal(Signal::TERM);
+    while TcpStream::connect(serving.address).await.is_ok() {
+        tick.tick().await; // Until it takes no more.
+    }
+    let early = tokio::time::timeout(Duration::from_secs(1), serving.child.wait()).await;
+    assert!(early.is_err(), "it ended before the run did: {early:?}");
+    go.notify_one();
+    let ended = tokio::time::timeout(Duration::from_secs(30), serving.child.wait()).await;
+    assert!(ended.expect("it ends").unwrap().success());
+
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let (status, body) = get_keyed(serving.address, "/pay", "k").await;
+    assert_eq!((status, body.as_str(), runs.load(Ordering::SeqCst)), (200, "done", 1), "it is replayed");
+    serving.stop().await;
 }
 
 #[tokio::test]

@@ -6,11 +6,13 @@ mod reload_place;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use admit::{Clock, MonotonicClock};
+use admit::{Clock, MonotonicClock, SystemClock};
+use admit_store::ApiKey;
 use admit_testbed::Postgres;
 use axum::Router;
 use http::StatusCode;
 use reload_place::{Place, Server, budget, upstream};
+use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
 #[tokio::test]
@@ -228,6 +230,57 @@ async fn a_reload_under_load_drops_no_request_and_mints_no_token_in_sqlite_proce
 async fn a_reload_under_load_drops_no_request_and_mints_no_token_in_postgres_processes() {
     let postgres = Postgres::fast().unwrap();
     reload_under_load(&postgres.url()).await;
+}
+
+/// While a policy was tried again that the store refused, the store was asked for no keys: one that was revoked stayed known
+/// for as long as the file lay there. So it did after a hangup if the file was wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_key_is_unknown_also_while_the_policy_on_the_disk_is_not_taken() {
+    let postgres = Postgres::fast().unwrap();
+    let members = "keys = \"store\"\n[budgets.x]\nrate = \"1000/hour\"\nby = \"tenant\"\n[[routes]]\n\
+                   match = \"GET /\"\nbudgets = [\"x\"]\n";
+    let place = Place::start(&postgres.url(), members).await;
+    let key = ApiKey {
+        sha256: Sha256::digest("key-of-acme").into(),
+        tenant: "acme".into(),
+        plan: None,
+        name: None,
+        created_at: SystemClock.now(),
+    };
+    let store = place.running.in_force().store.clone();
+    let until = async |status: StatusCode| {
+        let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
+        let waiting = async {
+            while place.server.get("/authorize").await.unwrap() != status {
+                tick.tick().await;
+            }
+        };
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await;
+        waited.unwrap_or_else(|_| panic!("never {status}: {:?}", place.running.not_in_force()));
+    };
+    // As where the program's user may not change tables.
+    postgres
+        .psql(
+            "CREATE FUNCTION no_change() RETURNS event_trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE 'no change'; END $$; \
+             CREATE EVENT TRIGGER no_change ON ddl_command_start EXECUTE FUNCTION no_change()",
+        )
+        .unwrap();
+    let more = "[budgets.a]\nrate = \"1/second\"\nby = \"ip\"\n";
+    let mistakes = [format!("{members}{more}"), format!("{members}oops")];
+    for mistake in mistakes {
+        store.add_api_key(&key).await.unwrap();
+        place.write("admit.toml", &place.policy(members));
+        until(StatusCode::OK).await;
+        place.write("admit.toml", &place.policy(&mistake));
+        place.running.reload().await.unwrap_err();
+        store.delete_api_key(key.sha256).await.unwrap();
+        until(StatusCode::UNAUTHORIZED).await;
+        assert!(place.running.not_in_force().is_some());
+    }
+    store.add_api_key(&key).await.unwrap();
+    place.running.reload().await.unwrap_err();
+    assert_eq!(place.server.get("/authorize").await.unwrap(), StatusCode::OK, "at once, for who asks");
 }
 
 /// A policy with a new budget came while the database was away, and was given up until somebody asked again; then the retry

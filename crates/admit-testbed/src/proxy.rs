@@ -127,7 +127,7 @@ fn nginx(home: &Path, file: &str) -> String {
         .map(|kind| format!("    {kind}_temp_path {}/{kind};\n", home.display()))
         .concat();
     format!(
-        "{load}{user}worker_processes 1;\npid {}/pid;\nerror_log stderr notice;\nevents {{ worker_connections 4096; }}\nhttp {{\n    \
+        "{load}{user}worker_processes auto;\npid {}/pid;\nerror_log stderr notice;\nevents {{ worker_connections 4096; }}\nhttp {{\n    \
          access_log off;\n{temp}    include {file};\n}}\n",
         home.display()
     )

@@ -7,19 +7,18 @@ use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey};
 use admit::{Causes, IdempotencyStore, Unavailable};
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body as HttpBody;
 use tokio::time::timeout;
 use tower::Service;
 use tracing::{Instrument, Span, debug, error};
 
-use crate::body::{self, Read};
 use crate::detached::{Attempt, Detached};
 use crate::idempotency::IdempotencyLayer;
 use crate::ledger::Ledger;
 use crate::observe::{Event, Keyed};
 use crate::request_key::{self, Glance, IDEMPOTENCY_KEY, RequestKey};
-use crate::{Body, CorrelationId, IdempotencyPolicy, Idempotent, Problem, Rejection, problem, replay};
+use crate::{Body, CorrelationId, IdempotencyPolicy, Idempotent, Problem, Rejection, replay};
 
 /// After how long a waiting request first asks the store again.
 const FIRST_POLL: Duration = Duration::from_millis(25);
@@ -109,10 +108,10 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         };
         let mut response = match result {
             Ok(ran) => ran?,
-            Err(Stopped::Problem(problem)) => problem.into_response_to(&parts.headers),
+            Err(Stopped::Problem(problem)) => self.settings.protocol.answer(*problem, &parts.headers),
             Err(Stopped::Rejection(rejection) | Stopped::Invalid(rejection)) => {
                 let problem = self.settings.renders.problem(&parts, &rejection, asked.id.as_ref());
-                problem.into_response_to(&parts.headers)
+                self.settings.protocol.answer(problem, &parts.headers)
             }
         };
         asked.ledger.mark(response.headers_mut());
@@ -128,7 +127,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Req: HttpBody<Data = Bytes>,
     {
         let parts = asked.parts;
-        let how = match problem::is_grpc(&parts.headers) {
+        let how = match self.settings.protocol.is_call(&parts.headers) {
             true => None,
             false => self.policy.idempotent(parts),
         };
@@ -138,9 +137,17 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         if let Some(key) = &header_key {
             self.pay_ahead(asked, &how, key).await?;
         }
-        let (bytes, trailers) = self.read(body).await.map_err(Stopped::Invalid)?;
-        let key = request_key::request_key(&how, parts, header_key, &bytes).map_err(Stopped::Invalid)?;
-        let body = Body::read(bytes, trailers);
+        let (max, limit) = (self.settings.max_request_body, self.settings.body_time_limit);
+        let read = match self.ahead.read(body, max, limit).await {
+            Ok(read) => read,
+            Err(Rejection::Overloaded) => {
+                asked.ledger.give_all_back().await;
+                return Err(self.told(Keyed::Overloaded, Rejection::Overloaded));
+            }
+            Err(rejection) => return Err(Stopped::Invalid(rejection)),
+        };
+        let key = request_key::request_key(&how, parts, header_key, &read.bytes).map_err(Stopped::Invalid)?;
+        let body = read.into_body();
         Ok(match key {
             Some(key) => Sorted::Keyed(Box::new(how), Box::new(key), body),
             None => Sorted::Unkeyed(body),
@@ -164,22 +171,6 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             Some(_) => asked.ledger.pay_for_replay(asked.parts).await?,
         }
         Ok(())
-    }
-
-    async fn read<Req>(&self, body: Req) -> Result<(Bytes, Option<HeaderMap>), Rejection>
-    where
-        Req: HttpBody<Data = Bytes>,
-    {
-        let max = self.settings.max_request_body;
-        if body.size_hint().lower() > max as u64 {
-            return Err(Rejection::BodyTooLarge { max });
-        }
-        match body::read(body, max, self.settings.body_time_limit).await {
-            Ok(Read::Whole { bytes, trailers }) => Ok((bytes, trailers)),
-            Ok(Read::TooLong(_)) => Err(Rejection::BodyTooLarge { max }),
-            Ok(Read::TooSlow(_)) => Err(Rejection::BodyTooSlow),
-            Err(_) => Err(Rejection::BodyUnreadable),
-        }
     }
 
     /// Runs the request, or replays what it came to before.
@@ -262,7 +253,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 Claim::Run(_) | Claim::InFlight { .. } => {}
             }
             if seat.is_none() {
-                seat = self.waiters.try_acquire().ok();
+                seat = self.runs.seat();
             }
             if seat.is_none() {
                 return Err(self.told(Keyed::InFlight, Rejection::InFlight));

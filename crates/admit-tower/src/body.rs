@@ -10,30 +10,39 @@ use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::timeout;
 
+use crate::read_ahead::Held;
+
 /// A body that comes from the wrapped side, was made by a layer, or was read ahead by one: frames in memory first,
 /// then the rest of the wrapped body, if there is any.
 pub struct Body<B> {
     read_ahead: std::collections::VecDeque<Bytes>,
     rest: Option<Pin<Box<B>>>,
     trailers: Option<HeaderMap>,
+    /// The room that it takes up.
+    _held: Option<Held>,
 }
 
 impl<B> Body<B> {
     /// The wrapped side's own body.
     pub fn wrap(inner: B) -> Self {
-        Self { read_ahead: Default::default(), rest: Some(Box::pin(inner)), trailers: None }
+        Self { rest: Some(Box::pin(inner)), ..Self::default() }
     }
 
     /// A body that was read to its end.
     pub(crate) fn read(read: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self { trailers, ..Self::from(read) }
     }
+
+    /// The same, which takes up room.
+    pub(crate) fn read_ahead(read: Bytes, trailers: Option<HeaderMap>, held: Held) -> Self {
+        Self { _held: Some(held), ..Self::read(read, trailers) }
+    }
 }
 
 impl<B> From<Bytes> for Body<B> {
     fn from(bytes: Bytes) -> Self {
         let read_ahead = if bytes.is_empty() { Default::default() } else { [bytes].into() };
-        Self { read_ahead, rest: None, trailers: None }
+        Self { read_ahead, rest: None, trailers: None, _held: None }
     }
 }
 
@@ -111,7 +120,12 @@ pub(crate) async fn read<B: HttpBody<Data = Bytes>>(
         Ok(fits) => Ok(fits?),
         Err(elapsed) => Err(elapsed),
     };
-    let partly = |read: Vec<Bytes>, trailers| Body { read_ahead: read.into(), rest: Some(rest), trailers };
+    let partly = |read: Vec<Bytes>, trailers| Body {
+        read_ahead: read.into(),
+        rest: Some(rest),
+        trailers,
+        _held: None,
+    };
     Ok(match ended {
         Ok(true) => {
             let bytes = if read.len() == 1 { read.remove(0) } else { read.concat().into() };

@@ -24,18 +24,29 @@ use admit::BudgetStore;
 use http::{Request, Response};
 use tower::{Layer, Service};
 
+use crate::problem::Protocol;
 use crate::{Admission, Body, BudgetPolicy, Limiter};
 
 /// Puts [`Budgets`] in front of a service.
 pub struct BudgetLayer<S, P> {
     limiter: Limiter<S>,
     policy: Arc<P>,
+    protocol: Protocol,
 }
 
 impl<S: BudgetStore, P: BudgetPolicy> BudgetLayer<S, P> {
     /// Holds requests to the quotas that `policy` names.
     pub fn new(limiter: Limiter<S>, policy: P) -> Self {
-        Self { limiter, policy: Arc::new(policy) }
+        Self { limiter, policy: Arc::new(policy), protocol: Protocol::default() }
+    }
+
+    /// Says that the service behind speaks gRPC: its calls are refused in gRPC, with the HTTP status 200. Without it every
+    /// refusal is an HTTP problem, whatever content type a client claims: whoever takes 200 for leave to run, as a proxy
+    /// that asks first, must not be answered so.
+    #[must_use]
+    pub fn before_grpc(mut self) -> Self {
+        self.protocol = Protocol::Grpc;
+        self
     }
 
     pub(crate) fn limiter(&self) -> &Limiter<S> {
@@ -49,7 +60,8 @@ impl<S: BudgetStore, P: BudgetPolicy> BudgetLayer<S, P> {
 
 impl<S: Clone, P> Clone for BudgetLayer<S, P> {
     fn clone(&self) -> Self {
-        Self { limiter: self.limiter.clone(), policy: Arc::clone(&self.policy) }
+        let (limiter, policy) = (self.limiter.clone(), Arc::clone(&self.policy));
+        Self { limiter, policy, protocol: self.protocol }
     }
 }
 
@@ -117,7 +129,7 @@ where
                     admitted.mark(response.headers_mut());
                     Ok(response)
                 }
-                Admission::Rejected(problem) => Ok(problem.into_response_to::<Body<ResBody>>(&parts.headers)),
+                Admission::Rejected(problem) => Ok(layer.protocol.answer(*problem, &parts.headers)),
             }
         })
     }

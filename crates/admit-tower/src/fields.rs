@@ -1,6 +1,6 @@
 //! The response fields that tell a client how it stands with its budgets.
 
-use admit::{Bucket, Grant, Refusal, Timestamp, Wait};
+use admit::{Grant, Refusal, Wait};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 
@@ -44,11 +44,10 @@ struct Level<'a> {
 impl Dialect {
     /// The fields of a response to a request that was granted.
     pub fn granted(self, quotas: &[Quota], grant: &Grant) -> HeaderMap {
-        let at = grant.at.unwrap_or(Timestamp::MIN); // Given wherever a bucket was asked.
         let levels = quotas.iter().zip(&grant.left).filter_map(|(quota, left)| {
-            let bucket = Bucket { tokens: (*left)?, refilled_at: at };
-            let seconds = whole_seconds(bucket.time_until_full(quota.charge.budget, at));
-            Some(Level { quota, tokens: bucket.tokens, seconds, rank: bucket.tokens })
+            let tokens = (*left)?;
+            let seconds = whole_seconds(quota.time_until_full(tokens));
+            Some(Level { quota, tokens, seconds, rank: tokens })
         });
         self.fields(quotas, levels.collect())
     }
@@ -154,7 +153,7 @@ pub(crate) fn merge(response: &mut HeaderMap, fields: &HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use admit::{Budget, Key, Scope, Standing};
+    use admit::{Budget, Key, Scope, Standing, Timestamp};
     use std::time::Duration;
 
     use super::*;
@@ -172,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_grant_tells_what_is_left_rounded_down_and_when_it_is_full() {
-        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(98.9), None] };
+        let grant = Grant { at: Some(Timestamp::MIN), left: [Some(98.9), None].into() };
         assert_eq!(
             lines(&Dialect::Draft11.granted(&quotas(), &grant)),
             [
@@ -180,7 +179,7 @@ mod tests {
                 r#"ratelimit: "ingest";r=98;t=40"#
             ]
         );
-        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(90.0), Some(1.0)] };
+        let grant = Grant { at: Some(Timestamp::MIN), left: [Some(90.0), Some(1.0)].into() };
         assert_eq!(
             lines(&Dialect::Legacy.granted(&quotas(), &grant)),
             ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 1", "x-ratelimit-reset: 1"]
@@ -191,7 +190,8 @@ mod tests {
     #[test]
     fn a_refusal_tells_the_violated_policies_and_their_wait() {
         let wait = Some(Wait::After(Duration::from_micros(46_000_001)));
-        let standings = vec![Standing { level: Some(0.2), wait }, Standing { level: Some(9.0), wait: None }];
+        let standings =
+            [Standing { level: Some(0.2), wait }, Standing { level: Some(9.0), wait: None }].into();
         let refused = Refused { quotas: quotas(), refusal: Refusal { at: None, standings } };
         assert_eq!(
             lines(&Dialect::Draft11.refused(&refused)),
@@ -209,14 +209,14 @@ mod tests {
             Quota::new(Scope::from_static("x"), Key::of(key), budget.parse().unwrap(), "reason")
         };
         let quotas = vec![quota("user", "10/minute"), quota("team", "60/minute"), quota("all", "90/minute")];
-        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(9.0), Some(2.0), Some(2.0)] };
+        let grant = Grant { at: Some(Timestamp::MIN), left: [Some(9.0), Some(2.0), Some(2.0)].into() };
         assert_eq!(
             lines(&Dialect::Draft11.granted(&quotas, &grant)),
             [r#"ratelimit-policy: "x";q=60;w=60"#, r#"ratelimit: "x";r=2;t=58"#]
         );
         let waits =
             [Some(Wait::After(Duration::from_secs(3))), None, Some(Wait::After(Duration::from_secs(5)))];
-        let standings = waits.map(|wait| Standing { level: Some(0.5), wait }).to_vec();
+        let standings = waits.map(|wait| Standing { level: Some(0.5), wait }).into();
         let refused = Refused { quotas, refusal: Refusal { at: None, standings } };
         assert_eq!(
             lines(&Dialect::Draft11.refused(&refused)),
@@ -229,7 +229,7 @@ mod tests {
     fn a_budget_of_less_than_one_token_does_not_read_as_none() {
         let quotas =
             vec![Quota::new(Scope::from_static("x"), Key::of("k"), "0.5/minute".parse().unwrap(), "")];
-        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(0.25)] };
+        let grant = Grant { at: Some(Timestamp::MIN), left: [Some(0.25)].into() };
         assert_eq!(
             lines(&Dialect::Draft11.granted(&quotas, &grant)),
             [r#"ratelimit-policy: "x";q=1;w=120"#, r#"ratelimit: "x";r=0;t=30"#]
@@ -244,7 +244,7 @@ mod tests {
     fn what_no_integer_of_the_field_holds_is_cut_off() {
         let budget = "1/second burst 9007199254740992".parse().unwrap();
         let quotas = vec![Quota::new(Scope::from_static("x"), Key::of("k"), budget, "")];
-        let grant = Grant { at: Some(Timestamp::MIN), left: vec![Some(9e15)] };
+        let grant = Grant { at: Some(Timestamp::MIN), left: [Some(9e15)].into() };
         assert_eq!(
             lines(&Dialect::Draft11.granted(&quotas, &grant)),
             [

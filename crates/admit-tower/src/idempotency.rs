@@ -46,6 +46,8 @@ use tower::{Layer, Service};
 
 use crate::ledger::Purse;
 use crate::observe::{Observer, Observers};
+use crate::problem::Protocol;
+use crate::read_ahead::ReadAhead;
 use crate::rejection::{Render, Renders};
 use crate::runs::Runs;
 use crate::{Body, BudgetLayer, BudgetPolicy, IdempotencyPolicy, ResponseFuture};
@@ -56,8 +58,8 @@ pub struct IdempotencyLayer<S, P> {
     pub(crate) policy: Arc<P>,
     pub(crate) settings: Settings,
     pub(crate) purse: Option<Arc<dyn Purse>>,
-    pub(crate) runs: Arc<Runs>,
-    pub(crate) waiters: Arc<tokio::sync::Semaphore>,
+    pub(crate) runs: Runs,
+    pub(crate) ahead: ReadAhead,
 }
 
 /// The longest request body that is read for its key or fingerprint, in bytes.
@@ -70,10 +72,6 @@ const DEFAULT_ANSWER_TIME_LIMIT: Duration = Duration::from_secs(10);
 const DEFAULT_BODY_TIME_LIMIT: Duration = Duration::from_secs(30);
 /// How long the store may take for one operation before it counts as unavailable.
 const DEFAULT_STORE_TIME_LIMIT: Duration = Duration::from_secs(5);
-/// How many keyed requests run at once in this process.
-const DEFAULT_MAX_RUNS: u32 = 1024;
-/// How many requests wait at once for others with their keys.
-const MAX_WAITERS: usize = 1024;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -85,6 +83,7 @@ pub(crate) struct Settings {
     pub(crate) max_recorded_body: usize,
     pub(crate) answer_time_limit: Duration,
     pub(crate) store_time_limit: Duration,
+    pub(crate) protocol: Protocol,
 }
 
 impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
@@ -102,10 +101,11 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                 max_recorded_body: DEFAULT_MAX_RECORDED_BODY,
                 answer_time_limit: DEFAULT_ANSWER_TIME_LIMIT,
                 store_time_limit: DEFAULT_STORE_TIME_LIMIT,
+                protocol: Protocol::default(),
             },
             purse: None,
-            runs: Runs::new(DEFAULT_MAX_RUNS),
-            waiters: Arc::new(tokio::sync::Semaphore::new(MAX_WAITERS)),
+            runs: Runs::default(),
+            ahead: ReadAhead::default(),
         }
     }
 
@@ -114,6 +114,14 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     #[must_use]
     pub fn budgets(mut self, budgets: BudgetLayer<impl BudgetStore, impl BudgetPolicy>) -> Self {
         self.purse = Some(Arc::new(budgets));
+        self
+    }
+
+    /// Says that the service behind speaks gRPC: its calls pass without a key, as their outcome is in trailers, and their
+    /// budgets refuse in gRPC. Without it every request is one of HTTP, whatever content type a client claims.
+    #[must_use]
+    pub fn before_grpc(mut self) -> Self {
+        self.settings.protocol = Protocol::Grpc;
         self
     }
 
@@ -139,11 +147,19 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// Sets the longest request body in bytes; a longer one is answered with 413. Bodies are held in memory while they are
-    /// read and run, so the server's bound on requests at once times this is what they take at most. Where keys are in a
-    /// header, only bodies whose request fits its budgets are read. Default 1 MiB.
+    /// read and run, all of them together as far as there is [room](Self::read_ahead). Where keys are in a header, only
+    /// bodies whose request fits its budgets are read. Default 1 MiB.
     #[must_use]
     pub fn max_request_body(mut self, bytes: usize) -> Self {
         self.settings.max_request_body = bytes;
+        self
+    }
+
+    /// Shares room for request bodies with other layers, in place of room of its own; a request whose body finds none is
+    /// answered with 503. Default 256 MiB.
+    #[must_use]
+    pub fn read_ahead(mut self, ahead: ReadAhead) -> Self {
+        self.ahead = ahead;
         self
     }
 
@@ -188,8 +204,15 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         self
     }
 
-    /// Waits until no keyed request runs: for a shutdown that finishes what was begun, after the server stopped taking
-    /// requests.
+    /// Shares runs with other layers, in place of runs of its own: their bound is one for all, as
+    /// [`max_runs`](Self::max_runs) is for one.
+    #[must_use]
+    pub fn runs(mut self, runs: Runs) -> Self {
+        self.runs = runs;
+        self
+    }
+
+    /// [`Runs::idle`].
     pub async fn idle(&self) {
         self.runs.idle().await;
     }
@@ -202,8 +225,8 @@ impl<S: Clone, P> Clone for IdempotencyLayer<S, P> {
             policy: Arc::clone(&self.policy),
             settings: self.settings.clone(),
             purse: self.purse.clone(),
-            runs: Arc::clone(&self.runs),
-            waiters: Arc::clone(&self.waiters),
+            runs: self.runs.clone(),
+            ahead: self.ahead.clone(),
         }
     }
 }

@@ -111,7 +111,7 @@ impl Idempotent {
 
     /// Sets how long it waits for another with its key before it is answered with 409. A run in this process wakes it at
     /// once; for those of others it asks the store after 25 ms, and then in intervals that double up to a second. No more
-    /// than 1,024 wait at once in a layer; others are answered right away. Default 10 s.
+    /// than 1,024 wait at once in a layer, or in those that share their [runs](crate::Runs); others are answered right away. Default 10 s.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -129,7 +129,8 @@ impl Idempotent {
 /// Says whether a request is idempotent, and how. Closures from the request's head are policies.
 ///
 /// It runs after authentication, so that it can find the tenant in the request's extensions. gRPC calls are not asked
-/// about: their outcome is in trailers, which are not replayed.
+/// about where the layer is [before gRPC](crate::IdempotencyLayer::before_grpc): their outcome is in trailers, which are
+/// not replayed.
 pub trait IdempotencyPolicy: Send + Sync + 'static {
     /// How the request is kept from running twice; nothing if it may.
     fn idempotent(&self, request: &Parts) -> Option<Idempotent>;

@@ -32,6 +32,7 @@
 //!   same for a handler that learns its cost late.
 //! * [`IdempotencyLayer`] runs what an [`IdempotencyPolicy`] names once for each key, and replays it to the rest. With
 //!   budgets of its own, a replay costs less than a run.
+//! * [`Runs`] are what a service waits for before it ends.
 //! * [`run`] lets a handler record its response in its own transaction.
 //! * [`client_ip`] finds the client's address behind trusted proxies.
 //! * [`Problem`], [`Rejection`] and [`Render`] are how answers read, and a client branches on their [`problem_type`];
@@ -56,6 +57,7 @@ mod limiter;
 mod observe;
 mod problem;
 mod quota;
+mod read_ahead;
 mod rejected;
 mod rejection;
 mod replay;
@@ -77,9 +79,12 @@ pub use json_pointer::{JsonPointer, JsonPointerError};
 pub use limiter::{Admission, Admitted, Limiter};
 pub use observe::{Event, Keyed, Observer};
 pub use problem::{PROBLEM_JSON, Problem};
-pub use quota::{BudgetPolicy, OnUnavailable, Quota};
+pub use quota::{BudgetPolicy, OnUnavailable, Quota, whole_seconds};
+pub use read_ahead::{Held, ReadAhead, ReadBody};
 pub use rejected::Rejected;
 pub use rejection::{Refused, Rejection, Render};
 pub use replay::record_of;
+pub use request_key::IDEMPOTENCY_KEY;
 #[doc(inline)]
 pub use run::{Answer, NotRecorded, Run};
+pub use runs::Runs;

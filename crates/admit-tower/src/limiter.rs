@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use admit::{
-    BudgetStore, Causes, Charge, Cost, Decision, Grant, TakeError, TimeSource, Timestamp, Unavailable,
+    BudgetStore, Causes, Charge, Cost, Decision, Few, Grant, TakeError, TimeSource, Timestamp, Unavailable,
 };
 use http::HeaderMap;
 use http::request::Parts;
@@ -93,7 +93,7 @@ impl Admitted {
 
     /// The response fields that tell what is left.
     pub fn fields(&self) -> HeaderMap {
-        let (quotas, left): (Vec<_>, Vec<_>) = self.debits.iter().cloned().unzip();
+        let (quotas, left): (Vec<_>, Few<_>) = self.debits.iter().cloned().unzip();
         self.dialect.granted(&quotas, &Grant { at: self.at, left })
     }
 

@@ -134,13 +134,42 @@ impl Problem {
     }
 
     /// As the client of this request understands it: gRPC if the request's content type is, else a problem document.
+    ///
+    /// Only before a service that speaks gRPC: the content type is the client's word, and a refusal told as gRPC has the
+    /// status 200, which is leave to whoever asks by HTTP.
     pub fn into_response_to<B: From<Bytes> + Default>(self, request: &HeaderMap) -> Response<B> {
-        if is_grpc(request) { self.into_grpc_response() } else { self.into_response() }
+        Protocol::Grpc.answer(self, request)
+    }
+}
+
+/// What the service behind a layer speaks, and so what its clients understand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP alone, whatever content type a client claims.
+    #[default]
+    Http,
+    /// gRPC too.
+    Grpc,
+}
+
+impl Protocol {
+    /// Whether the request is a call of gRPC.
+    pub(crate) fn is_call(self, request: &HeaderMap) -> bool {
+        self == Self::Grpc && is_grpc(request)
+    }
+
+    /// The problem, as the client of this request understands it.
+    pub(crate) fn answer<B: From<Bytes> + Default>(
+        self,
+        problem: Problem,
+        request: &HeaderMap,
+    ) -> Response<B> {
+        if self.is_call(request) { problem.into_grpc_response() } else { problem.into_response() }
     }
 }
 
 /// Whether the request is a gRPC call; `application/grpc-web` is told as HTTP.
-pub(crate) fn is_grpc(request: &HeaderMap) -> bool {
+fn is_grpc(request: &HeaderMap) -> bool {
     let Some(media) = request.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
     let essence = media.split(';').next().unwrap_or_default().trim();
     essence == "application/grpc" || essence.starts_with("application/grpc+")

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use admit::{Budget, Charge, Cost, Key, Scope};
+use admit::{Bucket, Budget, Charge, Cost, Key, Scope, Timestamp};
 
 /// One line of what a request is charged, and how the client is told of it.
 ///
@@ -67,6 +67,12 @@ impl Quota {
         self
     }
 
+    /// How long a bucket of this budget that holds `tokens` takes to be full again.
+    pub fn time_until_full(&self, tokens: f64) -> Duration {
+        let bucket = Bucket { tokens, refilled_at: Timestamp::MIN };
+        bucket.time_until_full(self.charge.budget, Timestamp::MIN)
+    }
+
     /// The name of the policy.
     pub fn name(&self) -> &str {
         self.charge.scope.as_str()
@@ -90,8 +96,8 @@ impl Quota {
     }
 }
 
-/// Whole seconds, rounded up.
-pub(crate) fn whole_seconds(duration: Duration) -> u64 {
+/// Whole seconds, rounded up, as clients are told them.
+pub fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 

@@ -53,7 +53,7 @@ pub enum Rejection {
     Internal,
     /// The body of the service's answer to a keyed request broke off: 500, and 502 behind a gateway. The cause is in the log.
     AnswerBroken,
-    /// As many keyed requests as may run are running: 503.
+    /// As many keyed requests as may run are running, or there is no room for the body: 503.
     Overloaded,
     /// The idempotency key is missing where one is required: 400.
     KeyMissing {
@@ -275,7 +275,7 @@ mod tests {
             ],
             refusal: Refusal {
                 at: None,
-                standings: waits.map(|wait| Standing { level: Some(0.0), wait }).to_vec(),
+                standings: waits.map(|wait| Standing { level: Some(0.0), wait }).into(),
             },
         }
     }

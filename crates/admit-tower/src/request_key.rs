@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::idempotent::{FingerprintOf, Idempotent, IfMissing, KeyFrom};
 use crate::{JsonPointer, Rejection, strict_json};
 
-pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The header of keys (draft-ietf-httpapi-idempotency-key-header-07).
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The longest key, in characters.
 const MAX_KEY_CHARS: usize = 255;

@@ -1,16 +1,25 @@
-//! The runs of this process: how many there may be, and who waits for them.
+//! The runs of a process: how many there may be, and who waits for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use admit::idempotency::RecordKey;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 
-/// The runs under way in this process.
+/// How many requests wait at once for others with their keys.
+const MAX_WAITERS: usize = 1_024;
+
+/// The keyed requests that run, and those that wait for them. Clones share them, and so do the layers that are given a clone
+/// ([`IdempotencyLayer::runs`](crate::IdempotencyLayer::runs)): a service that exchanges its layers while it runs has one
+/// bound for all of them, and one thing to wait for when it ends.
+#[derive(Clone, Debug)]
+pub struct Runs(Arc<Shared>);
+
 #[derive(Debug)]
-pub(crate) struct Runs {
+struct Shared {
     permits: Arc<Semaphore>,
     max: u32,
+    waiters: Semaphore,
     /// Each receiver wakes when the sender, which is the run's, is dropped. No larger than `max`.
     running: Mutex<HashMap<RecordKey, watch::Receiver<()>>>,
 }
@@ -18,7 +27,7 @@ pub(crate) struct Runs {
 /// Leave for one run.
 pub(crate) struct Permit {
     _permit: OwnedSemaphorePermit,
-    runs: Arc<Runs>,
+    runs: Runs,
 }
 
 /// A run under way. Those who wait for its key wake when it is dropped.
@@ -29,20 +38,30 @@ pub(crate) struct Running {
 }
 
 impl Runs {
-    pub(crate) fn new(max: u32) -> Arc<Self> {
+    /// How many keyed requests run at once, unless it is told otherwise.
+    pub const DEFAULT_MAX: u32 = 1_024;
+
+    /// Room for as many at once as `max`.
+    pub fn new(max: u32) -> Self {
         let permits = Arc::new(Semaphore::new(max as usize));
-        Arc::new(Self { permits, max, running: Mutex::default() })
+        let waiters = Semaphore::new(MAX_WAITERS);
+        Self(Arc::new(Shared { permits, max, waiters, running: Mutex::default() }))
+    }
+
+    /// Waits until none runs: for a shutdown that finishes what was begun, after the server stopped taking requests.
+    pub async fn idle(&self) {
+        drop(self.0.permits.acquire_many(self.0.max).await);
     }
 
     /// Leave for one more run, unless there are as many as may be.
-    pub(crate) fn permit(self: &Arc<Self>) -> Option<Permit> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-        Some(Permit { _permit: permit, runs: Arc::clone(self) })
+    pub(crate) fn permit(&self) -> Option<Permit> {
+        let permit = Arc::clone(&self.0.permits).try_acquire_owned().ok()?;
+        Some(Permit { _permit: permit, runs: self.clone() })
     }
 
-    /// Waits until there is no run.
-    pub(crate) async fn idle(&self) {
-        drop(self.permits.acquire_many(self.max).await);
+    /// A place among those that wait, unless all are taken.
+    pub(crate) fn seat(&self) -> Option<SemaphorePermit<'_>> {
+        self.0.waiters.try_acquire().ok()
     }
 
     /// Waits until the run of this key ends; for ever if none runs here.
@@ -57,7 +76,13 @@ impl Runs {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RecordKey, watch::Receiver<()>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT_MAX)
     }
 }
 

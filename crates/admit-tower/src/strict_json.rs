@@ -14,6 +14,7 @@
 //! assert_eq!(serde_json::from_str::<Object<Point>>(r#"{"x":1}"#).map(|Object(point)| point.x).ok(), Some(1));
 //! ```
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -23,6 +24,8 @@ use serde_json::{Map, Number, Value};
 
 /// The largest integer up to which every one is a double of its own.
 const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
+/// From here on a whole number is read as a double, however it is written: 2^64.
+const MAX_WHOLE: f64 = 18_446_744_073_709_551_616.0;
 
 /// Parses a document. Depth is bounded by the parser.
 ///
@@ -39,6 +42,25 @@ pub(crate) fn canonical(value: &Value) -> Option<Vec<u8>> {
         return None;
     }
     serde_json_canonicalizer::to_vec(value).ok()
+}
+
+/// What a value is as a text, the same however it was written: a text as it is, a whole number in decimal digits, anything else in
+/// the form of RFC 8785. 7, 7.0 and 0.7e1 are one, as services read them.
+pub fn text(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(text) => Cow::Borrowed(text),
+        Value::Number(number) if number.is_u64() || number.is_i64() => Cow::Owned(number.to_string()),
+        Value::Number(number) => match number.as_f64().filter(|number| number.fract() == 0.0) {
+            Some(whole) if whole.abs() < MAX_WHOLE => Cow::Owned((whole as i128).to_string()),
+            _ => formed(value),
+        },
+        other => formed(other),
+    }
+}
+
+fn formed(value: &Value) -> Cow<'_, str> {
+    let form = serde_json_canonicalizer::to_string(value);
+    Cow::Owned(form.unwrap_or_else(|_| value.to_string())) // Every value has the form.
 }
 
 fn is_exact(value: &Value) -> bool {

@@ -237,7 +237,7 @@ async fn a_grpc_client_is_answered_in_grpc_over_http_2() {
         response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
         Ok::<_, Infallible>(response)
     });
-    let service = BudgetLayer::new(limiter, policy()).layer(inner);
+    let service = BudgetLayer::new(limiter, policy()).before_grpc().layer(inner);
     let (near, far) = tokio::io::duplex(64 * 1024);
     let server = tokio::spawn(async move {
         let service = hyper_util::service::TowerToHyperService::new(service);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, Response as Stored, Terms};
 use admit::{IdempotencyStore, Now};
-use admit_tower::{Idempotent, IfMissing, JsonPointer, Run};
+use admit_tower::{Idempotent, IfMissing, JsonPointer, ReadAhead, Run, Runs};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Extension;
@@ -284,6 +284,35 @@ async fn as_many_run_as_may() {
     setup.work.go.0.add_permits(1);
     request.await.unwrap();
     assert_eq!(server.send(keyed("b"), "").await.status(), StatusCode::ACCEPTED);
+}
+
+/// A service that exchanges its layers while it runs had the bound once for each of them, and had to wait for layers that it
+/// no longer knew.
+#[tokio::test]
+async fn layers_that_share_their_runs_have_one_bound_and_end_together() {
+    let (setup, runs) = (Setup::new(), Runs::new(1));
+    let before = Arc::new(setup.serve(setup.layer(by_header()).runs(runs.clone())).await);
+    let after = setup.serve(setup.layer(by_header()).runs(runs.clone())).await;
+    let request = {
+        let before = Arc::clone(&before);
+        tokio::spawn(async move { before.send(keyed("a").header("x-hold", "1"), "").await })
+    };
+    setup.work.started.notified().await;
+    assert_eq!(told(&after.send(keyed("b"), "").await), (503, "overloaded".to_owned()));
+    assert!(futures::FutureExt::now_or_never(runs.idle()).is_none());
+    setup.work.go.0.add_permits(1);
+    request.await.unwrap();
+    runs.idle().await;
+    assert_eq!(after.send(keyed("b"), "").await.status(), StatusCode::ACCEPTED);
+}
+
+#[tokio::test]
+async fn a_body_without_room_is_told_so_and_costs_nothing() {
+    let setup = Setup::new();
+    let server = setup.serve(setup.layer(by_header()).read_ahead(ReadAhead::new(4))).await;
+    assert_eq!(told(&server.send(keyed("a"), "12345").await), (503, "overloaded".to_owned()));
+    assert_eq!(server.send(keyed("a"), "1234").await.status(), StatusCode::ACCEPTED);
+    assert_eq!(setup.seen.take(), ["overloaded", "completed"]);
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use std::error::Error;
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 
-use admit::Key;
-use admit_tower::{BudgetLayer, IdempotencyLayer, Idempotent, Limiter, Quota};
+use admit::{Key, ManualClock};
+use admit_tower::{BudgetLayer, BudgetPolicy, IdempotencyLayer, Idempotent, Limiter, Quota};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
@@ -19,7 +19,7 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Code, Status};
-use tower::{Layer, Service, ServiceExt};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Answers every call of `test.Echo` with OK.
 #[derive(Clone)]
@@ -55,16 +55,54 @@ where
     service
 }
 
+/// One call a minute.
+fn budgets(store: &Store, clock: &ManualClock) -> BudgetLayer<Store, impl BudgetPolicy + use<>> {
+    BudgetLayer::new(Limiter::new(store.clone()).time(time(clock)), |_: &Parts| {
+        vec![Quota::new(INGEST, Key::of("k"), "1/minute".parse().unwrap(), "1 call/minute")]
+    })
+}
+
+fn ok<B>(_: Request<B>) -> Ready<Result<Response<Body>, Infallible>> {
+    ready(Ok(Response::new(Body::empty())))
+}
+
+/// A client that claimed to call by gRPC was refused with the HTTP status 200. Where the layer stood behind a proxy that
+/// asks whether a request may run, every refusal was leave to run, and so was every outage of the store. Its requests had no
+/// idempotency keys either.
+#[tokio::test]
+async fn what_a_client_claims_to_speak_changes_no_answer_before_a_service_of_http() {
+    let clock = clock();
+    let store = Store::new(&clock);
+    let once = IdempotencyLayer::new(store.clone(), |_: &Parts| Some(Idempotent::by_header("tenant")));
+    let keyed = once.budgets(budgets(&store, &clock)).layer(service_fn(ok::<admit_tower::Body<Body>>));
+    let held = budgets(&store, &clock).layer(service_fn(ok::<Body>));
+    let claimed = || Request::post("/").header("content-type", "application/grpc");
+    let ask = async |is_keyed: bool, request: http::request::Builder| {
+        let request = request.body(Body::empty()).unwrap();
+        let response = match is_keyed {
+            true => keyed.clone().oneshot(request).await.unwrap().map(drop),
+            false => held.clone().oneshot(request).await.unwrap().map(drop),
+        };
+        (response.status(), response.headers().contains_key("grpc-status"))
+    };
+    assert_eq!(ask(true, claimed()).await, (StatusCode::BAD_REQUEST, false), "its key is missing");
+    assert_eq!(ask(false, claimed()).await, (StatusCode::TOO_MANY_REQUESTS, false));
+    assert_eq!(
+        ask(true, claimed().header("idempotency-key", "k")).await,
+        (StatusCode::TOO_MANY_REQUESTS, false)
+    );
+    store.set_down(true);
+    assert_eq!(ask(false, claimed()).await, (StatusCode::SERVICE_UNAVAILABLE, false));
+}
+
 #[tokio::test]
 async fn a_tonic_client_reads_a_refusal_as_resource_exhausted_and_a_failure_as_unavailable() {
     let clock = clock();
     let store = Store::new(&clock);
-    let budgets = BudgetLayer::new(Limiter::new(store.clone()).time(time(&clock)), |_: &Parts| {
-        vec![Quota::new(INGEST, Key::of("k"), "1/minute".parse().unwrap(), "1 call/minute")]
-    });
+    let budgets = budgets(&store, &clock).before_grpc();
     // gRPC calls pass the idempotency layer: their outcome is in trailers.
     let once = IdempotencyLayer::new(store.clone(), |_: &Parts| Some(Idempotent::by_header("tenant")));
-    let service = is_servable(once.budgets(budgets).layer(Routes::new(Echo).prepare()));
+    let service = is_servable(once.before_grpc().budgets(budgets).layer(Routes::new(Echo).prepare()));
     let call = async || {
         let request = Request::post("/test.Echo/Call").header("content-type", "application/grpc");
         let response = service.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();

@@ -37,16 +37,19 @@ pub enum Wait {
 
 impl Bucket {
     /// A bucket that holds its burst.
+    #[inline]
     pub fn full(budget: Budget, now: Timestamp) -> Self {
         Self { tokens: budget.burst().tokens(), refilled_at: now }
     }
 
     /// The tokens there are at `now`. A `now` before `refilled_at` counts as `refilled_at`: skew cannot mint.
+    #[inline]
     pub fn level(&self, budget: Budget, now: Timestamp) -> f64 {
         let elapsed = (now.unix_micros() - self.refilled_at.unix_micros()).max(0);
         self.level_after(budget, elapsed)
     }
 
+    #[inline]
     fn level_after(&self, budget: Budget, elapsed_micros: i64) -> f64 {
         let refilled = self.tokens + elapsed_micros as f64 / 1e6 * budget.rate().tokens_per_second();
         refilled.min(budget.burst().tokens())
@@ -54,6 +57,7 @@ impl Bucket {
 
     /// The bucket after `cost` is taken at `now`, or nothing if the level does not cover it.
     #[must_use]
+    #[inline]
     pub fn debit(&self, cost: Cost, budget: Budget, now: Timestamp) -> Option<Self> {
         let level = self.level(budget, now);
         (level >= cost.tokens())

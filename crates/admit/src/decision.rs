@@ -1,6 +1,6 @@
 //! What a take comes to.
 
-use crate::{Timestamp, Wait};
+use crate::{Few, Timestamp, Wait};
 
 /// The answer to a take. A refusal is an answer, not an error; a budget that could not be evaluated is an error
 /// ([`TakeError`](crate::TakeError)) and never a refusal.
@@ -34,7 +34,7 @@ pub struct Grant {
     /// When, by the clock that decided; nothing if no bucket was asked.
     pub at: Option<Timestamp>,
     /// For each charge, in order, the tokens left in its bucket; nothing for a cost of zero, whose bucket is not asked.
-    pub left: Vec<Option<f64>>,
+    pub left: Few<Option<f64>>,
 }
 
 /// At least one charge of a take did not fit, so none was debited.
@@ -43,7 +43,7 @@ pub struct Refusal {
     /// When, by the clock that decided; nothing if no bucket was asked.
     pub at: Option<Timestamp>,
     /// For each charge, in order, how it stood. At least one has a wait.
-    pub standings: Vec<Standing>,
+    pub standings: Few<Standing>,
 }
 
 /// How one charge of a refused take stood.

@@ -50,6 +50,7 @@ impl Key {
     }
 
     /// Whether all bytes are zero: the mark of an identifier that was never set. Stores refuse it.
+    #[inline]
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 16]
     }

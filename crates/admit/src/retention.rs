@@ -39,6 +39,7 @@ impl Retention {
     }
 
     /// Whether an empty bucket of this budget is full after the retention, by the bucket law itself.
+    #[inline]
     pub fn allows(self, budget: Budget) -> bool {
         let empty = Bucket { tokens: 0.0, refilled_at: Timestamp::MIN };
         empty.level(budget, Timestamp::MIN.saturating_add(self.0)) >= budget.burst().tokens()

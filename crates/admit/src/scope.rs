@@ -45,6 +45,7 @@ impl Scope {
     }
 
     /// The name.
+    #[inline]
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Name::Static(name) => name,
@@ -78,7 +79,7 @@ impl FromStr for Scope {
 
 impl PartialEq for Scope {
     fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
+        self.cmp(other).is_eq()
     }
 }
 
@@ -91,8 +92,11 @@ impl PartialOrd for Scope {
 }
 
 impl Ord for Scope {
+    #[inline]
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.as_str().cmp(other.as_str())
+        let (one, other) = (self.as_str(), other.as_str());
+        // Mostly the scope of a charge and that of the rules are one text.
+        if std::ptr::eq(one, other) { std::cmp::Ordering::Equal } else { one.cmp(other) }
     }
 }
 
@@ -150,7 +154,13 @@ impl Scopes {
 
     /// Whether `scope` is one of the set.
     pub fn contains(&self, scope: &Scope) -> bool {
-        self.0.binary_search(scope).is_ok()
+        self.position(scope).is_some()
+    }
+
+    /// Where `scope` stands in the order of the set; nothing if it is not one of it.
+    #[inline]
+    pub fn position(&self, scope: &Scope) -> Option<usize> {
+        self.0.binary_search(scope).ok()
     }
 
     /// The scopes in order.
@@ -195,6 +205,7 @@ mod tests {
         let scopes = Scopes::new(["b", "a", "b"].map(Scope::from_static)).unwrap();
         assert_eq!(scopes.to_string(), "a, b");
         assert!(scopes.contains(&Scope::from_static("a")) && !scopes.contains(&Scope::from_static("c")));
+        assert_eq!(scopes.position(&"b".parse().unwrap()), Some(1));
         assert_eq!(Scopes::new([]), Err(ScopesError::Empty));
     }
 }

@@ -3,13 +3,21 @@
 //! What every store does before and after it looks at buckets stands here once: charges on one bucket are added up and put
 //! in the order in which locks are taken, and what the buckets come to is told charge by charge.
 
+use smallvec::SmallVec;
+
 use crate::{
-    Bucket, Budget, Charge, ChargeError, Cost, Decision, Grant, Key, Refusal, Scope, Standing, Timestamp,
-    Wait,
+    Bucket, Budget, Charge, ChargeError, Cost, Decision, Few, Grant, Key, Refusal, Scope, Standing,
+    Timestamp, Wait,
 };
 
 /// The most charges of one take: each is a row to lock.
 pub const MAX_CHARGES: usize = 64;
+
+/// Positions of charges or lines. A byte holds each, as there are no more than [`MAX_CHARGES`].
+type Positions = SmallVec<[u8; 16]>;
+
+/// The position of the line of a charge that costs nothing.
+const NO_LINE: u8 = u8::MAX;
 
 /// A take that was checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,9 +47,9 @@ pub enum Prepared {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Take {
-    lines: Vec<Line>,
-    /// For each charge the line it is part of; none for a cost of zero.
-    line_of: Vec<Option<usize>>,
+    lines: Few<Line>,
+    /// For each charge the line it is part of; [`NO_LINE`] for a cost of zero.
+    line_of: Positions,
 }
 
 /// What a take wants from one bucket: the sum of all its charges on it.
@@ -58,15 +66,17 @@ pub struct Line {
 }
 
 impl Take {
-    /// `charges` by bucket, in lock order.
+    /// `charges`, no more than [`MAX_CHARGES`], by bucket, in lock order.
     pub(crate) fn gather(charges: &[Charge]) -> Result<Self, ChargeError> {
-        let mut order: Vec<usize> = (0..charges.len()).filter(|&i| !charges[i].cost.is_zero()).collect();
-        order.sort_by(|&a, &b| (&charges[a].scope, charges[a].key).cmp(&(&charges[b].scope, charges[b].key)));
+        debug_assert!(charges.len() <= MAX_CHARGES, "a byte holds each position");
+        let charge = |i: u8| &charges[usize::from(i)];
+        let mut order: Positions = (0..charges.len() as u8).filter(|&i| !charge(i).cost.is_zero()).collect();
+        order.sort_by(|&a, &b| (&charge(a).scope, charge(a).key).cmp(&(&charge(b).scope, charge(b).key)));
 
-        let mut lines: Vec<Line> = Vec::with_capacity(order.len());
-        let mut line_of = vec![None; charges.len()];
+        let mut lines: Few<Line> = Few::new();
+        let mut line_of = Positions::from_elem(NO_LINE, charges.len());
         for i in order {
-            let Charge { scope, key, cost, budget } = &charges[i];
+            let Charge { scope, key, cost, budget } = charge(i);
             match lines.last_mut() {
                 Some(line) if line.scope == *scope && line.key == *key => {
                     if line.budget != *budget {
@@ -80,7 +90,7 @@ impl Take {
                 }
                 _ => lines.push(Line { scope: scope.clone(), key: *key, cost: *cost, budget: *budget }),
             }
-            line_of[i] = Some(lines.len() - 1);
+            line_of[usize::from(i)] = (lines.len() - 1) as u8;
         }
         Ok(Self { lines, line_of })
     }
@@ -95,9 +105,9 @@ impl Take {
     ///
     /// # Panics
     /// If there are not as many buckets as lines.
-    pub fn decide(&self, now: Timestamp, buckets: &[Option<Bucket>]) -> (Decision, Option<Vec<Bucket>>) {
+    pub fn decide(&self, now: Timestamp, buckets: &[Option<Bucket>]) -> (Decision, Option<Few<Bucket>>) {
         assert_eq!(buckets.len(), self.lines.len(), "a bucket, or none, for each line");
-        let debited: Option<Vec<Bucket>> = (self.lines.iter().zip(buckets))
+        let debited: Option<Few<Bucket>> = (self.lines.iter().zip(buckets))
             .map(|(line, bucket)| line.bucket(*bucket, now).debit(line.cost, line.budget, now))
             .collect();
         match debited {
@@ -115,7 +125,7 @@ impl Take {
         if debited.is_none() {
             return decision;
         }
-        let levels: Vec<Bucket> = (self.lines.iter().zip(buckets))
+        let levels: Few<Bucket> = (self.lines.iter().zip(buckets))
             .map(|(line, bucket)| Bucket {
                 tokens: line.bucket(*bucket, now).level(line.budget, now),
                 refilled_at: now,
@@ -130,7 +140,7 @@ impl Take {
     /// If there are not as many buckets as lines.
     pub fn granted(&self, now: Timestamp, debited: &[Bucket]) -> Decision {
         assert_eq!(debited.len(), self.lines.len(), "a bucket for each line");
-        let left = self.line_of.iter().map(|line| Some(debited[(*line)?].tokens)).collect();
+        let left = self.lines_of_charges().map(|line| Some(debited[line?].tokens)).collect();
         Decision::Granted(Grant { at: Some(now), left })
     }
 
@@ -140,12 +150,8 @@ impl Take {
     /// If there are not as many buckets as lines.
     pub fn refused(&self, now: Timestamp, buckets: &[Option<Bucket>]) -> Decision {
         assert_eq!(buckets.len(), self.lines.len(), "a bucket, or none, for each line");
-        let lines: Vec<Standing> = (self.lines.iter().zip(buckets))
-            .map(|(line, bucket)| {
-                let bucket = line.bucket(*bucket, now);
-                let level = Some(bucket.level(line.budget, now));
-                Standing { level, wait: bucket.wait(line.cost, line.budget, now) }
-            })
+        let lines: Few<Standing> = (self.lines.iter().zip(buckets))
+            .map(|(line, bucket)| standing(line.bucket(*bucket, now), line.cost, line.budget, now))
             .collect();
         Decision::Refused(Refusal { at: Some(now), standings: self.spread(|line| lines[line]) })
     }
@@ -160,10 +166,20 @@ impl Take {
     }
 
     /// From lines back to charges; a charge of nothing always fits.
-    fn spread(&self, standing: impl Fn(usize) -> Standing) -> Vec<Standing> {
+    fn spread(&self, standing: impl Fn(usize) -> Standing) -> Few<Standing> {
         let fits = Standing { level: None, wait: None };
-        self.line_of.iter().map(|line| line.map_or(fits, &standing)).collect()
+        self.lines_of_charges().map(|line| line.map_or(fits, &standing)).collect()
     }
+
+    /// For each charge the position of its line; none for a cost of zero.
+    fn lines_of_charges(&self) -> impl Iterator<Item = Option<usize>> {
+        self.line_of.iter().map(|&line| (line != NO_LINE).then_some(usize::from(line)))
+    }
+}
+
+/// How a charge that was not debited stood.
+pub(crate) fn standing(bucket: Bucket, cost: Cost, budget: Budget, now: Timestamp) -> Standing {
+    Standing { level: Some(bucket.level(budget, now)), wait: bucket.wait(cost, budget, now) }
 }
 
 impl Line {

@@ -27,6 +27,7 @@ impl Timestamp {
     ///
     /// # Errors
     /// [`TimestampError`] if that is before 1970 or after the year 9999.
+    #[inline]
     pub const fn from_unix_micros(micros: i64) -> Result<Self, TimestampError> {
         if micros < Self::MIN.0 || micros > Self::MAX.0 {
             return Err(TimestampError { micros: micros as i128 });
@@ -40,12 +41,14 @@ impl Timestamp {
     }
 
     /// The time from `earlier` to `self`; zero if `earlier` is later.
+    #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
     }
 
     /// The instant `duration` later, its nanoseconds cut off; [`Timestamp::MAX`] if that is past it.
     #[must_use]
+    #[inline]
     pub fn saturating_add(self, duration: Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(micros).min(Self::MAX.0))
@@ -53,6 +56,7 @@ impl Timestamp {
 
     /// The instant `duration` earlier, its nanoseconds cut off; [`Timestamp::MIN`] if that is before it.
     #[must_use]
+    #[inline]
     pub fn saturating_sub(self, duration: Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Self(self.0.saturating_sub(micros).max(Self::MIN.0))

@@ -15,6 +15,7 @@ use admit_testbed::{Daemon, Home, Port, Postgres, Proxy, target_dir};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::packages;
 use crate::run::{cargo, say, step};
 use cases::{CASES, Case, Expects, Front, Store};
 use tool::Report;
@@ -43,11 +44,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    for tool in ["wrk", "h2load"] {
-        let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        found
-            .with_context(|| format!("{tool} was not found (Debian: apt-get install wrk nghttp2-client)"))?;
-    }
+    packages::load(true)?;
     step(&mut cargo(&["build", "--release", "-p", "admit-server"]))?;
     let service = Port::free()?;
     let files = [("service.conf".to_owned(), SERVICE.replace("PORT", &service.number().to_string()))];

@@ -3,16 +3,17 @@
 use admit::Causes;
 use admit_tower::{Problem, Rejection, strict_json};
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::WWW_AUTHENTICATE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
-use crate::bearer;
 use crate::engine::named_bucket;
 use crate::reload::{ReloadError, Reloaded, Running};
+use crate::{bearer, body};
+
+/// The longest call, in bytes: a name, and a key of 16 texts of 1,024 characters.
+const MAX_CALL_BYTES: usize = 64 << 10;
 
 /// The answer to who has no token; nothing to who has one.
 fn refusal(running: &Running, headers: &HeaderMap) -> Option<Problem> {
@@ -25,12 +26,7 @@ fn refusal(running: &Running, headers: &HeaderMap) -> Option<Problem> {
     }
     match bearer::token(headers).is_some_and(|token| tokens.accept(token)) {
         true => None,
-        false => Some(
-            Problem::new(StatusCode::UNAUTHORIZED)
-                .detail("send an admin token: Authorization: Bearer TOKEN")
-                .with("error", "unauthorized")
-                .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-        ),
+        false => Some(bearer::unknown("send an admin token: Authorization: Bearer TOKEN")),
     }
 }
 
@@ -56,15 +52,21 @@ pub(super) async fn reload(State(running): State<Running>, headers: HeaderMap) -
 
 /// `POST /buckets/reset` with `{"scope": …, "key": …}`: the bucket is full again. The key is a text, or a list of texts, for
 /// what the budget is kept by, constants left out; or the bucket's UUID.
-pub(super) async fn reset(State(running): State<Running>, headers: HeaderMap, body: Bytes) -> Response {
-    if let Some(problem) = refusal(&running, &headers) {
+pub(super) async fn reset(State(running): State<Running>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    // Before anything of the body: who has no token takes up no memory and no time.
+    if let Some(problem) = refusal(&running, &parts.headers) {
         return problem.into_response();
     }
+    let read = match body::whole(&running.bounds().read_ahead, body, MAX_CALL_BYTES).await {
+        Ok(read) => read,
+        Err(rejection) => return rejection.problem().into_response(),
+    };
     let wrong = |detail: String| {
         let problem = Problem::new(StatusCode::BAD_REQUEST).detail(detail).with("error", "bad_request");
         problem.into_response()
     };
-    let json = strict_json::parse(&body).ok();
+    let json = strict_json::parse(&read.bytes).ok();
     let member = |name: &str| json.as_ref().and_then(|json: &Value| json.get(name));
     let (Some(scope), Some(key)) = (member("scope").and_then(Value::as_str), member("key").and_then(texts))
     else {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use admit::{Budget, BudgetError, BudgetStore, Burst, Charge, Cost, Key, MAX_CHARGES, Rate};
+use admit::{Budget, BudgetError, BudgetStore, Burst, Charge, Cost, MAX_CHARGES, Rate};
 use admit_tower::Quota;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
@@ -12,7 +12,7 @@ use super::Api;
 use super::problems::Unfit;
 use super::reading::{step, typed};
 use super::text::{Text, Texts, present};
-use crate::engine::{Charges, Named, NamedError};
+use crate::engine::{Charges, Named, NamedError, of_text};
 use crate::policy::{Mode, Policy};
 
 /// The longest name of a budget, a tenant or a plan, in characters.
@@ -210,7 +210,7 @@ fn carried(policy: &Policy, form: &CarriedForm, pointer: &str) -> Result<Quota, 
         return Err(Unfit::meaning(format!("{pointer}/key"), "the key of a scope is one text"));
     };
     let budget = form.budget(pointer)?;
-    let quota = Quota::new(scope.clone(), Key::of(key), budget, format!("{budget} of {scope}"));
+    let quota = Quota::new(scope.clone(), of_text(key), budget, format!("{budget} of {scope}"));
     Ok(quota.cost(form.cost.as_ref().map_or(Cost::ONE, |CostForm(cost)| *cost)))
 }
 

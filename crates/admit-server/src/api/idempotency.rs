@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, RecordKey, Response as Stored, Terms};
+use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, Response as Stored, Terms};
 use admit::{Causes, IdempotencyError, IdempotencyStore, Now, Unavailable};
 use admit_tower::{CorrelationId, Event, Keyed, Observer, Rejection, record_of};
 use axum::Json;
@@ -23,14 +23,14 @@ use super::charges::MAX_NAME_CHARS;
 use super::problems::{Refusal, Unfit};
 use super::reading::{read, step, typed};
 use super::text::{Text, Whole, present};
-use super::ticket::{SentTicket, TicketText};
+use super::ticket::{ClaimedKey, SentTicket, TicketText};
 
 /// The longest call but for a completion, in bytes.
 const MAX_CALL_BYTES: usize = 64 << 10;
 /// The longest body that is recorded, in bytes, as in every front.
 const MAX_RECORDED_BYTES: usize = 1 << 20;
-/// The longest completion, in bytes: such a body in base64 or with escapes, its headers, and more.
-const MAX_COMPLETION_BYTES: usize = 4 << 20;
+/// The longest completion, in bytes: such a body with an escape for each of its bytes (`\u0000`), its headers, and more.
+const MAX_COMPLETION_BYTES: usize = 8 << 20;
 /// The most headers of a completion.
 pub(super) const MAX_HEADERS: usize = 64;
 /// The longest fingerprint, in characters.
@@ -195,7 +195,7 @@ pub(crate) enum Recorded {
 
 /// Claims a key, or tells what became of the run that has it.
 pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Json<Claimed>, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let form: ClaimForm = typed(&call, "")?;
     let default = Terms::default();
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
@@ -204,8 +204,8 @@ pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Js
         ttl: form.ttl_seconds.map_or(default.ttl, |Whole(ttl)| seconds(ttl)),
         on_lapse: form.on_lapse.map_or(default.on_lapse, |OnLapseWord(word)| word),
     };
-    // Without a method, so that it never is the record of a route.
-    let key = RecordKey::new(&form.tenant.0, "", &form.operation.0, &form.key.0);
+    let claimed = ClaimedKey::new(&form.tenant.0, &form.operation.0, &form.key.0);
+    let key = claimed.record();
     let fingerprint = Fingerprint::of(&form.fingerprint.0);
     let store = &api.decider.store;
     let claim = match timeout(STORE_TIME_LIMIT, store.claim(&key, &fingerprint, &terms, Now::Store)).await {
@@ -218,7 +218,7 @@ pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Js
     let (keyed, rejection) = match claim {
         Claim::Run(ticket) => {
             let lease_seconds = terms.lease.as_secs();
-            let ticket = TicketText { ticket, terms }.to_string();
+            let ticket = TicketText::new(claimed, &ticket, terms).to_string();
             return Ok(Json(Claimed::Run { ticket, lease_seconds }));
         }
         Claim::Done(Outcome::Response(stored)) => {
@@ -236,26 +236,28 @@ pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Js
 
 /// Extends the lease of a run.
 pub(super) async fn renew(State(api): State<Api>, request: Request) -> Result<Json<Renewed>, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
-    let TicketText { ticket, terms } = typed::<TicketForm>(&call, "")?.ticket.known()?;
-    let renewed = api.used(&parts, api.decider.store.renew(&ticket, &terms, Now::Store)).await?;
-    let lease_seconds = terms.lease.as_secs();
-    Ok(Json(Renewed { ticket: TicketText { ticket: renewed, terms }.to_string(), lease_seconds }))
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
+    let held = typed::<TicketForm>(&call, "")?.ticket.known()?;
+    let renewed = api.used(&parts, api.decider.store.renew(&held.ticket(), &held.terms, Now::Store)).await?;
+    let lease_seconds = held.terms.lease.as_secs();
+    let ticket = TicketText::new(held.claimed, &renewed, held.terms).to_string();
+    Ok(Json(Renewed { ticket, lease_seconds }))
 }
 
 /// Records what a run answered.
 pub(super) async fn complete(State(api): State<Api>, request: Request) -> Result<Json<Completed>, Refusal> {
-    let (parts, call) = read(request, MAX_COMPLETION_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_COMPLETION_BYTES).await?;
     let form: CompleteForm = typed(&call, "")?;
     let (head, body) = response(&form)?;
-    let TicketText { ticket, terms } = form.ticket.known()?;
+    let held = form.ticket.known()?;
+    let (ticket, terms) = (held.ticket(), &held.terms);
     let store = &api.decider.store;
     let Some(outcome) = record_of(&head, &body, MAX_RECORDED_BYTES) else {
         api.used(&parts, store.release(&ticket, Now::Store)).await?;
         api.tell(Keyed::Released);
         return Ok(Json(Completed { recorded: Recorded::Nothing }));
     };
-    api.used(&parts, store.complete(&ticket, &outcome, &terms, Now::Store)).await?;
+    api.used(&parts, store.complete(&ticket, &outcome, terms, Now::Store)).await?;
     let (keyed, recorded) = match outcome {
         Outcome::Response(_) => (Keyed::Completed, Recorded::Response),
         Outcome::Tombstone { .. } => (Keyed::Tombstoned, Recorded::Tombstone),
@@ -266,8 +268,8 @@ pub(super) async fn complete(State(api): State<Api>, request: Request) -> Result
 
 /// Frees the key, as if it had never been claimed.
 pub(super) async fn release(State(api): State<Api>, request: Request) -> Result<StatusCode, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
-    let TicketText { ticket, .. } = typed::<TicketForm>(&call, "")?.ticket.known()?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
+    let ticket = typed::<TicketForm>(&call, "")?.ticket.known()?.ticket();
     api.used(&parts, api.decider.store.release(&ticket, Now::Store)).await?;
     api.tell(Keyed::Released);
     Ok(StatusCode::NO_CONTENT)

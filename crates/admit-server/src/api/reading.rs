@@ -1,6 +1,9 @@
 //! Reads calls: JSON, strictly, with the place of what is wrong.
 
+use std::sync::Arc;
+
 use admit_tower::strict_json::{self, Object};
+use admit_tower::{ReadAhead, ReadBody};
 use axum::extract::Request;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -12,14 +15,15 @@ use serde_path_to_error::{Path, Segment};
 use super::problems::{Refusal, Unfit};
 use crate::body;
 
-/// The head of a call, and its body as JSON of no more than `max` bytes.
-pub(crate) async fn read(request: Request, max: usize) -> Result<(Parts, Value), Refusal> {
-    let (parts, body) = request.into_parts();
+/// The head of a call, which holds the room of its body, and that as JSON of no more than `max` bytes.
+pub(crate) async fn read(ahead: &ReadAhead, request: Request, max: usize) -> Result<(Parts, Value), Refusal> {
+    let (mut parts, body) = request.into_parts();
     // A web page can send other sites plain text and forms unasked, and no JSON.
     if !is_json(&parts.headers) {
         return Err(Refusal::MediaType);
     }
-    let bytes = body::whole(body, max).await?;
+    let ReadBody { bytes, held, .. } = body::whole(ahead, body, max).await?;
+    parts.extensions.insert(Arc::new(held));
     match strict_json::parse(&bytes) {
         Ok(value) => Ok((parts, value)),
         Err(error) => Err(Unfit::form("", format!("this is not valid JSON: {error}")).into()),

@@ -1,7 +1,7 @@
 //! Takes, looks at and gives back charges.
 
-use admit::{Bucket, Refusal as Refused, Timestamp, Wait};
-use admit_tower::{Quota, Rejection};
+use admit::{Refusal as Refused, Wait};
+use admit_tower::{Rejection, whole_seconds};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -88,14 +88,14 @@ impl From<Mode> for ModeWord {
 
 /// Debits all charges, or none.
 pub(super) async fn take(State(api): State<Api>, request: Request) -> Result<Response, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let called = api.called(&call)?;
     let decided = api.decider.decide(&parts, called.charges()).await;
     let admitted = decided.map_err(|rejected| api.rejected(&parts, *rejected))?;
     let debits = admitted.debits();
     let told = called.told(|i, quota| {
         let left = debits.get(i)?.1?;
-        Some((left, seconds_until_full(quota, left)))
+        Some((left, whole_seconds(quota.time_until_full(left))))
     });
     let charges = told.into_iter().map(|(quota, mode, told)| TakenCharge {
         scope: quota.name().to_owned(),
@@ -110,15 +110,9 @@ pub(super) async fn take(State(api): State<Api>, request: Request) -> Result<Res
     Ok(response)
 }
 
-fn seconds_until_full(quota: &Quota, left: f64) -> u64 {
-    let bucket = Bucket { tokens: left, refilled_at: Timestamp::MIN };
-    let wait = bucket.time_until_full(quota.charge.budget, Timestamp::MIN);
-    wait.as_micros().div_ceil(1_000_000) as u64
-}
-
 /// Tells what a take would come to. Writes nothing.
 pub(super) async fn peek(State(api): State<Api>, request: Request) -> Result<Json<Peeked>, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let called = api.called(&call)?;
     let (refusal, debits) = match api.decider.limiter.peek(&parts, called.charges().quotas).await {
         Ok(admitted) => (None, admitted.debits().to_vec()),
@@ -137,7 +131,7 @@ pub(super) async fn peek(State(api): State<Api>, request: Request) -> Result<Jso
             scope: quota.name().to_owned(),
             mode: mode.into(),
             tokens,
-            wait_seconds: wait.and_then(whole_seconds),
+            wait_seconds: wait.and_then(seconds_to_wait),
         }
     });
     let retry_after_seconds = refusal.as_ref().and_then(Refused::retry_after_seconds);
@@ -149,16 +143,16 @@ pub(super) async fn peek(State(api): State<Api>, request: Request) -> Result<Jso
     }))
 }
 
-fn whole_seconds(wait: Wait) -> Option<u64> {
+fn seconds_to_wait(wait: Wait) -> Option<u64> {
     match wait {
-        Wait::After(wait) => Some(wait.as_micros().div_ceil(1_000_000).max(1) as u64),
+        Wait::After(wait) => Some(whole_seconds(wait).max(1)),
         Wait::Never => None,
     }
 }
 
 /// Gives back what a granted take debited, all or nothing.
 pub(super) async fn refund(State(api): State<Api>, request: Request) -> Result<StatusCode, Refusal> {
-    let (parts, call) = read(request, MAX_CALL_BYTES).await?;
+    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let charges = api.called(&call)?.charges();
     let all = [charges.quotas, charges.shadows].concat();
     let given = api.decider.limiter.refund(&parts, &all).await;

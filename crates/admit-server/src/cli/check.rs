@@ -31,23 +31,26 @@ impl Check {
         let checked = Source::from(self.file).read().policy;
         let report = match checked.and_then(|(policy, keys)| {
             Certificates::load(&policy.server).into_diagnostic()?;
-            Gateway::new(&policy.server, Metrics::default()).into_diagnostic()?; // Reads the roots for its upstreams.
+            Gateway::new(&policy, Metrics::default()).into_diagnostic()?; // Reads the roots for its upstreams.
             Ok((policy, keys))
         }) {
             Ok((policy, keys)) => {
                 let (budgets, routes) = (policy.budgets.len(), policy.routes.iter().count());
                 let (descriptors, keys) = (policy.descriptors.len(), keys.count());
                 let leased: Vec<_> = policy.budgets.iter().filter_map(leased).collect();
+                let warnings = policy.warnings();
                 let told = json!({
-                    "file": file, "usable": true, "problems": [],
+                    "file": file, "usable": true, "problems": [], "warnings": warnings,
                     "budgets": budgets, "routes": routes, "descriptors": descriptors, "keys": keys,
                     "leases": leased.iter().map(Lease::json).collect::<Vec<_>>(),
                 });
                 output.tell(&told, |_| {
+                    let leases: String = leased.iter().map(|lease| format!("{lease}\n")).collect();
+                    let warnings: String =
+                        warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
                     format!(
                         "{file} can be used; budgets: {budgets}, routes: {routes}, descriptors: {descriptors}, \
-                         keys: {keys}\n{}",
-                        leased.iter().map(|lease| format!("{lease}\n")).collect::<String>()
+                         keys: {keys}\n{leases}{warnings}"
                     )
                 });
                 return Ok(());

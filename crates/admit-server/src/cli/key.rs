@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Output;
+use crate::engine::of_text;
 
 /// Print the UUID of a text's buckets.
 #[derive(Debug, Args)]
@@ -21,7 +22,7 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn run(self, output: Output) -> miette::Result<()> {
-        let key = if self.api_key { admit::Key::hashed(&self.text) } else { admit::Key::of(&self.text) };
+        let key = if self.api_key { admit::Key::hashed(&self.text) } else { of_text(&self.text) };
         output.tell(&json!({"key": key.to_string()}), |_| format!("{key}\n"));
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use admit::Budget;
 use admit_listen::{Limits, serve_tls};
@@ -13,6 +14,7 @@ use miette::{Context, IntoDiagnostic, miette};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::banner::banner;
 use super::open_files;
@@ -116,6 +118,12 @@ fn warn_if_open(server: &Server, address: SocketAddr) {
     }
 }
 
+/// Returns when the time that requests have after the shutdown began is over.
+async fn over(time: Duration, shutdown: CancellationToken) {
+    shutdown.cancelled().await;
+    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+}
+
 async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let Ok((policy, _)) = &read.policy else { return read.policy.map(drop) };
     let (server, rules) = (policy.server.clone(), policy.rules().into_diagnostic()?);
@@ -149,6 +157,9 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
         tracing::info!(%address, admin = %admin_address, serves, store = %server.store, "listening");
     }
     warn_if_open(&server, address);
+    for warning in running.in_force().policy.warnings() {
+        tracing::warn!("{warning}");
+    }
     print(&banner(
         &source,
         &server,
@@ -162,7 +173,14 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let (tls, limits) = (certificates.admin, Limits::default());
     let admin = tokio::spawn(serve_tls(admin_listener, admin, tls, limits, shutdown.clone()));
     let limits = Limits { connections: server.connections, ..Limits::default() };
+    let over = AbortOnDropHandle::new(tokio::spawn(over(limits.shutdown_time, shutdown.clone())));
     serve_tls(listener, running.router(), certificates.main, limits, shutdown).await;
+    // What runs under a key goes on when its client has gone.
+    tokio::select! {
+        biased;
+        () = running.idle() => {}
+        _ = over => tracing::warn!("keyed requests that did not end in time are cut off"),
+    }
     let _ = admin.await; // As below.
     let _ = reloads.await;
     let _ = maintenance.await; // If it panicked, it has said so.

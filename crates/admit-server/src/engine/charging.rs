@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use admit::{Cost, Key};
-use admit_tower::{Quota, client_ip};
+use admit_tower::{Quota, strict_json};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use super::facts::Facts;
+use super::key::{self, Stands};
 use crate::policy::{BudgetRule, Carrier, CostSource, KeyPart, KeySource, WhenUnavailable};
 
 /// A request that lacks what its budget asks for, or has it in another form.
@@ -16,6 +17,11 @@ pub enum Malformed {
     /// No number where the cost is.
     #[error("{0} is not a number of zero or more, and the request costs as much")]
     Cost(String),
+    /// Nothing where it says whose idempotency keys it uses.
+    #[error(
+        "this request has no {0}, or more than one, and its idempotency key is one of the caller's that this names"
+    )]
+    Nobody(KeyPart),
     /// Nothing known of the length of the body.
     #[error("the body is charged by the byte, and too long to be counted first: send Content-Length")]
     Length,
@@ -61,58 +67,45 @@ pub(super) fn quota(
 }
 
 /// Whose idempotency keys a request uses.
-pub fn tenant(source: &KeySource, facts: &Facts<'_>) -> String {
-    key(source, facts).to_string()
+///
+/// # Errors
+/// [`Malformed`] if the request lacks a part of it: callers that are nobody would share their records, and one of them be
+/// answered with what another was told.
+pub fn tenant(source: &KeySource, facts: &Facts<'_>) -> Result<String, Malformed> {
+    let is_missing = |part: &&KeyPart| stands(part, facts).is_nothing();
+    match source.parts.iter().find(is_missing) {
+        Some(part) => Err(Malformed::Nobody(part.clone())),
+        None => Ok(key(source, facts).to_string()),
+    }
 }
 
-/// One part is the key as it is; several are joined with their lengths before them, so that no two lists of parts meet.
 fn key(source: &KeySource, facts: &Facts<'_>) -> Key {
-    if let [part] = source.parts.as_slice() {
-        return match part {
-            KeyPart::ApiKey => facts.identity.map_or_else(|| Key::hashed(""), |identity| identity.key),
-            KeyPart::Ip => client_ip::key(facts.client),
-            part => key_of(&text(part, facts)),
-        };
-    }
-    let texts: Vec<_> = source.parts.iter().map(|part| text(part, facts)).collect();
-    joined(texts.iter().map(AsRef::as_ref))
+    let parts: Vec<_> = source.parts.iter().map(|part| stands(part, facts)).collect();
+    key::key(&parts)
 }
 
-/// Zeros mark an identifier that was never set, which a store refuses; from a client they are a text like any other.
-fn key_of(text: &str) -> Key {
-    let key = Key::of(text);
-    if key.is_zero() { Key::hashed(text) } else { key }
-}
-
-pub(super) fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> Key {
-    let mut joined = Vec::new();
-    for text in texts {
-        joined.extend((text.len() as u64).to_be_bytes());
-        joined.extend(text.as_bytes());
-    }
-    Key::hashed(joined)
-}
-
-fn text<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Cow<'f, str> {
+/// What a request has for a part of a key.
+fn stands<'f>(part: &'f KeyPart, facts: &Facts<'f>) -> Stands<'f> {
     let found = match part {
-        KeyPart::ApiKey => facts.identity.map(|identity| Cow::Owned(identity.key.to_string())),
+        KeyPart::ApiKey => {
+            return facts.identity.map_or_else(Stands::default, |caller| Stands::Caller(caller.key));
+        }
+        KeyPart::Ip => return Stands::Client(facts.client),
         KeyPart::Tenant => facts.identity.map(|identity| Cow::Borrowed(identity.tenant.as_str())),
-        KeyPart::Ip => Some(Cow::Owned(client_ip::group(facts.client).to_string())),
         KeyPart::Header(name) => {
             only(facts.headers, name).flatten().map(|value| String::from_utf8_lossy(value.as_bytes()))
         }
-        KeyPart::Path(name) => facts.name(name).map(Cow::Borrowed),
+        KeyPart::Path(name) => facts.name(name),
         KeyPart::Query(name) => facts.parameter(name),
         KeyPart::Json(pointer) => {
-            facts.json.and_then(|json| json.pointer(pointer.as_str())).map(|value| match value {
-                Value::String(text) => Cow::Borrowed(text.as_str()),
-                other => Cow::Owned(other.to_string()),
-            })
+            // Null is as if it were missing.
+            let value = facts.json.and_then(|json| json.pointer(pointer.as_str()));
+            value.filter(|value| !value.is_null()).map(strict_json::text)
         }
         KeyPart::Entry(name) => facts.entry(name).map(Cow::Borrowed),
         KeyPart::Constant(text) => Some(Cow::Borrowed(text.as_str())),
     };
-    found.unwrap_or_default()
+    found.map_or_else(Stands::default, Stands::Text)
 }
 
 /// The value of a header, if it has one, and nothing in its place if it has several: of these a service may read another one.
@@ -150,6 +143,7 @@ fn cost(source: &CostSource, facts: &Facts<'_>) -> Result<Cost, Malformed> {
 #[cfg(test)]
 mod tests {
     use admit::Scope;
+    use admit_tower::client_ip;
     use http::Method;
     use serde_json::json;
 
@@ -210,6 +204,36 @@ mod tests {
         assert_eq!(key("\"ip\""), client_ip::key("203.0.113.9".parse().unwrap()));
         assert_eq!(key("\"header:x-none\""), key("\"query:none\""), "what is missing is missing");
         assert_ne!(key("[\"const:ab\", \"const:c\"]"), key("[\"const:a\", \"const:bc\"]"));
+    }
+
+    /// Each spelling of a number had a bucket of its own: a client wrote 7, 7.0 and 0.7e1, and the service read seven each time.
+    #[test]
+    fn a_member_of_a_body_is_one_key_however_it_is_written() {
+        let mut request = request();
+        let mut key = |id: &str| {
+            request.json = Some(strict_json::parse(format!("{{\"id\": {id}}}").as_bytes()).unwrap());
+            rule("by = \"json:/id\"").quota(&request.facts()).unwrap().charge.key
+        };
+        for (plain, others) in [
+            ("7", &["7.0", "0.7e1", "70e-1", "\"7\""][..]),
+            ("0", &["-0", "0.0", "-0.0e5"]),
+            ("0.1", &["1e-1", "0.10"]),
+            ("-5", &["-5.0"]),
+            ("1152921504606846976", &["1152921504606846976.0", "1.152921504606846976e18"]),
+            ("1e30", &["1E+30", "1000000000000000000000000000000"]),
+            ("{\"a\": 1, \"b\": [2]}", &["{\"b\":[2.0],\"a\":1e0}"]),
+            ("null", &["\"\""]),
+        ] {
+            for other in others {
+                assert_eq!(key(plain), key(other), "{plain} {other}");
+            }
+        }
+        assert_ne!(
+            key("9007199254740993"),
+            key("9007199254740992"),
+            "who has whole numbers for names keeps them apart"
+        );
+        assert_eq!(key("null"), Key::of(""), "it is as if it were missing");
     }
 
     /// The first of two counted, and a service that reads the last let each request have a bucket, or a cost, of its own.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use admit_store::leases::Leased;
-use admit_tower::{Admitted, Limiter, Quota, Rejected};
+use admit_tower::{Admitted, Limiter, Quota, ReadAhead, Rejected};
 use http::request::Parts;
 
 use super::Charges;
+use super::shadows::{Debited, Shadows};
 use crate::measured::Measured;
-use crate::metrics::{Metrics, ShadowMetrics};
+use crate::metrics::Metrics;
 use crate::policy::Policy;
 
 /// The store of all fronts: what is not leased, and each slice, is a call that is measured.
@@ -21,27 +22,25 @@ pub struct Decider {
     pub policy: Arc<Policy>,
     /// Where buckets and records are.
     pub store: Store,
+    /// Where bodies of requests are read that nobody has let run yet.
+    pub read_ahead: ReadAhead,
     /// For budgets that hold.
     pub limiter: Limiter<Store>,
     /// For budgets in shadow mode, each of which is charged apart.
-    shadows: Limiter<Store>,
+    shadows: Shadows,
 }
 
 impl Decider {
     /// Decides by this policy on this store, and counts what it decides.
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics) -> Self {
         let limiter = Limiter::new(store.clone()).dialect(policy.server.dialect).observer(metrics.clone());
-        let shadows = Limiter::new(store.clone()).observer(ShadowMetrics(metrics));
-        Self { policy, store, limiter, shadows }
+        let shadows = Shadows::new(store.clone(), metrics);
+        Self { policy, store, read_ahead: ReadAhead::default(), limiter, shadows }
     }
 
-    /// Charges each shadow. What it decides is told to observers alone; what was debited is returned.
-    pub async fn charge_shadows(&self, request: &Parts, shadows: Vec<Quota>) -> Vec<Admitted> {
-        let mut debited = Vec::new();
-        for shadow in shadows {
-            debited.extend(self.shadows.decide(request, vec![shadow]).await);
-        }
-        debited
+    /// Charges each shadow, and waits for none. What they decide is told to observers alone.
+    pub async fn charge_shadows(&self, request: &Parts, shadows: Vec<Quota>) -> Debited {
+        self.shadows.charge(request, shadows).await
     }
 
     /// Charges the shadows, and the rest all or nothing.

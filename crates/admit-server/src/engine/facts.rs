@@ -58,9 +58,11 @@ impl<'a> Facts<'a> {
         self.entries.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
     }
 
-    /// What stands for a name in the route's path.
-    pub(super) fn name(&self, wanted: &str) -> Option<&'a str> {
-        self.names.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value)
+    /// What stands for a name in the route's path, as a person writes it: without the percent signs that a
+    /// [`Reading`](crate::path::Reading) has for slashes and for percent signs.
+    pub(super) fn name(&self, wanted: &str) -> Option<Cow<'a, str>> {
+        let (_, value) = self.names.iter().find(|(name, _)| name == wanted)?;
+        Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy())
     }
 
     /// The value of a parameter of the query, without its percent signs. One that stands twice has none, as a service may

@@ -7,10 +7,14 @@ mod charges;
 mod charging;
 mod decider;
 mod facts;
+mod key;
 mod named;
+mod shadows;
 
 pub use charges::Charges;
 pub use charging::{Charging, Malformed, tenant};
 pub use decider::{Decider, Store};
 pub use facts::Facts;
+pub(crate) use key::of_text;
 pub use named::{Named, NamedError, named_bucket};
+pub use shadows::Debited;

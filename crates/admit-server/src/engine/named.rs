@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use admit::{Cost, Key};
-use admit_tower::{Quota, client_ip};
+use admit_tower::Quota;
 
-use super::charging::{joined, quota};
+use super::charging::quota;
+use super::key::{self, Stands, of_text};
 use crate::policy::{BudgetRule, CostSource, KeyPart};
 
 /// What a caller says of a charge on a budget of the policy.
@@ -70,30 +71,16 @@ impl BudgetRule {
             return Err(NamedError::Parts { by: self.by.to_string(), wanted, found: key.len() });
         }
         let address = |text: &str| text.parse::<IpAddr>().map_err(|_| NamedError::Address(text.to_owned()));
-        if let ([part], [text]) = (parts.as_slice(), key) {
-            return Ok(match part {
-                KeyPart::ApiKey => Key::hashed(text),
-                KeyPart::Ip => client_ip::key(address(text)?),
-                _ => Key::of(text),
-            });
-        }
-        if let [KeyPart::Constant(text)] = parts.as_slice() {
-            return Ok(Key::of(text));
-        }
-        let mut given = key.iter();
-        let mut texts = Vec::with_capacity(parts.len());
-        for part in parts {
-            let text = match part {
-                KeyPart::Constant(text) => text,
-                _ => given.next().map_or("", String::as_str),
-            };
-            texts.push(match part {
-                KeyPart::ApiKey => Key::hashed(text).to_string(),
-                KeyPart::Ip => client_ip::group(address(text)?).to_string(),
-                _ => text.to_owned(),
-            });
-        }
-        Ok(joined(texts.iter().map(String::as_str)))
+        let mut given = key.iter().map(String::as_str);
+        let stands = parts.iter().map(|part| {
+            Ok(match part {
+                KeyPart::Constant(text) => Stands::Text(text.into()),
+                KeyPart::ApiKey => Stands::Caller(Key::hashed(given.next().unwrap_or_default())),
+                KeyPart::Ip => Stands::Client(address(given.next().unwrap_or_default())?),
+                _ => Stands::Text(given.next().unwrap_or_default().into()),
+            })
+        });
+        Ok(key::key(&stands.collect::<Result<Vec<_>, NamedError>>()?))
     }
 }
 
@@ -104,19 +91,21 @@ impl BudgetRule {
 /// [`NamedError`] if the parts do not fit the budget.
 pub fn named_bucket(rule: Option<&BudgetRule>, key: &[String]) -> Result<Key, NamedError> {
     match (rule, key) {
-        (_, [text]) if Key::of(text) != Key::hashed(text) => Ok(Key::of(text)),
+        (_, [text]) if of_text(text) != Key::hashed(text) => Ok(of_text(text)),
         (Some(rule), parts) => rule.bucket(parts),
-        (None, [text]) => Ok(Key::of(text)),
+        (None, [text]) => Ok(of_text(text)),
         (None, parts) => Err(NamedError::Parts { by: "one text".to_owned(), wanted: 1, found: parts.len() }),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use admit_tower::strict_json;
     use http::{HeaderMap, Method};
 
     use super::*;
     use crate::engine::{Charging, Facts};
+    use crate::path::Reading;
     use crate::policy::{Identity, Policy};
 
     fn rule(members: &str) -> BudgetRule {
@@ -129,16 +118,25 @@ mod tests {
         Named { key: &key, cost: None, tenant: None, plan: None }.quota(rule)
     }
 
+    const ZEROS: &str = "00000000-0000-0000-0000-000000000000";
+
+    /// The mapping stood twice, and differed: a percent sign in a path was two texts, and zeros were refused with 500.
+    ///
     /// A service that asks the decision API for `ann` and a gateway that sees `x-user: ann` spend one bucket.
     #[test]
     fn a_named_charge_is_on_the_bucket_of_the_same_request_through_another_front() {
         let mut headers = HeaderMap::new();
         headers.insert("x-user", "ann".parse().unwrap());
+        headers.insert("x-zeros", ZEROS.parse().unwrap());
+        let reading = Reading::of("/100%25%2Fa%5cb").unwrap();
+        let json = strict_json::parse(b"{\"id\": 7.0}").unwrap();
         let identity = Identity { key: Key::hashed("k"), tenant: "acme".into(), plan: None };
         let facts = Facts {
             method: &Method::GET,
             client: "2001:db8::1".parse().unwrap(),
             identity: Some(&identity),
+            names: vec![("share".into(), &reading.path[1..])],
+            json: Some(&json),
             ..Facts::of_headers(&headers)
         };
         for (by, key) in [
@@ -147,6 +145,10 @@ mod tests {
             ("\"api_key\"", &["k"]),
             ("\"tenant\"", &["acme"]),
             ("\"const:all\"", &[]),
+            ("\"header:x-zeros\"", &[ZEROS]),
+            ("\"path:share\"", &["100%/a\\b"]),
+            ("[\"path:share\", \"ip\"]", &["100%/a\\b", "2001:db8::7"]),
+            ("\"json:/id\"", &["7"]),
             ("[\"header:x-user\", \"const:a\", \"ip\", \"api_key\"]", &["ann", "2001:db8::7", "k"]),
         ] {
             let rule = rule(&format!("by = {by}"));

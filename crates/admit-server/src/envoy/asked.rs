@@ -6,6 +6,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use http::HeaderMap;
 
+use super::status::Stood;
 use crate::engine::{Charges, Facts};
 use crate::policy::Policy;
 
@@ -91,10 +92,19 @@ impl Asked {
                 asked.shadows.extend(charges.shadows.into_iter().map(counted));
             }
         }
-        match asked.lines.len() {
+        match asked.lines.len() + asked.shadows.len() {
             too_many if too_many > MAX_CHARGES => Err(Invalid::Charges(too_many)),
             _ => Ok(asked),
         }
+    }
+
+    /// How each line stood: those that are to be debited as the take has them, and the others as they were before.
+    pub(super) fn debited(&self, mut before: Vec<Stood>, taken: Vec<Stood>) -> Vec<Stood> {
+        let debited = before.iter_mut().zip(&self.lines).filter(|(_, line)| !line.is_peek);
+        for ((stood, _), after) in debited.zip(taken) {
+            *stood = after;
+        }
+        before
     }
 
     /// All charges, or only those that are to be debited.
@@ -134,4 +144,35 @@ fn check(request: &RateLimitRequest) -> Result<(), Invalid> {
         }
     }
     if is_long(&request.domain) { Err(Invalid::Text) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use admit::{Key, Scope, Standing, Wait};
+    use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+    use super::*;
+    use crate::envoy::status::statuses;
+
+    /// A take that was refused although a look had said that it fits told how its own lines stood, and that was read as how all
+    /// lines stood: OVER_LIMIT came to a descriptor that was only looked at.
+    #[test]
+    fn a_refused_take_is_told_of_the_descriptors_that_it_was_for() {
+        let line = |descriptor, is_peek| Line {
+            descriptor,
+            quota: Quota::new(Scope::from_static("x"), Key::of("k"), "3/hour".parse().unwrap(), ""),
+            is_peek,
+        };
+        let lines = vec![line(0, true), line(1, false), line(2, true), line(3, false)];
+        let asked = Asked { lines, shadows: Vec::new(), descriptors: 4 };
+        let fits = Stood::Refused(Standing { level: Some(2.0), wait: None });
+        let wait = Some(Wait::After(Duration::from_secs(1)));
+        let over = Stood::Refused(Standing { level: Some(0.0), wait });
+        let stood = asked.debited(vec![Stood::Left(1.0); 4], vec![fits, over]);
+        let told: Vec<_> =
+            statuses(&asked, &stood).iter().map(|status| (status.code(), status.limit_remaining)).collect();
+        assert_eq!(told, [(Code::Ok, 1), (Code::Ok, 2), (Code::Ok, 1), (Code::OverLimit, 0)]);
+    }
 }

@@ -37,14 +37,12 @@ impl RateLimits {
                 response_headers_to_add: headers(&fields),
                 ..RateLimitResponse::default()
             }),
-            Err(rejected) => {
-                let stood: Vec<Stood> = match &rejected.why {
-                    Rejection::Refused(refused) => {
-                        refused.refusal.standings.iter().map(|standing| Stood::Refused(*standing)).collect()
-                    }
+            Err((rejected, stood)) => {
+                match &rejected.why {
+                    Rejection::Refused(_) => {}
                     Rejection::Unavailable => return Err(Undecided::Unavailable),
                     _ => return Err(Undecided::Internal),
-                };
+                }
                 let problem = decider.limiter.problem(&head, *rejected);
                 let mut fields = problem.headers().clone();
                 fields.insert(CONTENT_TYPE, PROBLEM_JSON);
@@ -59,21 +57,43 @@ impl RateLimits {
         }
     }
 
-    /// Takes what is to be taken, if what is only looked at fits too. How each charge stood, and the fields that tell it.
-    async fn admit(&self, head: &Parts, asked: &Asked) -> Result<(Vec<Stood>, HeaderMap), Box<Rejected>> {
+    /// Takes what is to be taken, if what is only looked at fits too. How each line stood, and the fields that tell it, or why
+    /// nothing was taken.
+    async fn admit(
+        &self,
+        head: &Parts,
+        asked: &Asked,
+    ) -> Result<(Vec<Stood>, HeaderMap), (Box<Rejected>, Vec<Stood>)> {
         let limiter = &self.decider.limiter;
+        let lines = asked.lines.len();
+        let of_all = |rejected: Box<Rejected>| {
+            let stood = refused(&rejected);
+            (rejected, stood)
+        };
         if asked.lines.iter().all(|line| !line.is_peek) {
-            let admitted = limiter.decide(head, asked.quotas(true)).await?;
-            return Ok((stood(&admitted, asked.lines.len()), admitted.fields()));
+            let admitted = limiter.decide(head, asked.quotas(true)).await.map_err(of_all)?;
+            return Ok((stood(&admitted, lines), admitted.fields()));
         }
-        let looked = limiter.peek(head, asked.quotas(true)).await?;
-        let taken = limiter.decide(head, asked.quotas(false)).await?;
-        let mut all = stood(&looked, asked.lines.len());
-        let debited = all.iter_mut().zip(&asked.lines).filter(|(_, line)| !line.is_peek);
-        for ((before, _), after) in debited.zip(stood(&taken, asked.lines.len())) {
-            *before = after;
+        let looked = limiter.peek(head, asked.quotas(true)).await.map_err(of_all)?;
+        let before = stood(&looked, lines);
+        match limiter.decide(head, asked.quotas(false)).await {
+            Ok(taken) => Ok((asked.debited(before, stood(&taken, lines)), looked.fields())),
+            // Another took between the look and the take.
+            Err(rejected) => {
+                let stood = asked.debited(before, refused(&rejected));
+                Err((rejected, stood))
+            }
         }
-        Ok((all, looked.fields()))
+    }
+}
+
+/// How each of some charges stood that were refused together; nothing if they were not evaluated.
+fn refused(rejected: &Rejected) -> Vec<Stood> {
+    match &rejected.why {
+        Rejection::Refused(refused) => {
+            refused.refusal.standings.iter().map(|standing| Stood::Refused(*standing)).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

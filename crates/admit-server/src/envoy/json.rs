@@ -93,7 +93,7 @@ impl From<RequestForm> for RateLimitRequest {
 }
 
 pub(super) async fn answer(State(limits): State<RateLimits>, request: Request) -> Result<Response, Refusal> {
-    let (_, call) = read(request, MAX_MESSAGE_BYTES).await?;
+    let (_parts, call) = read(&limits.decider.read_ahead, request, MAX_MESSAGE_BYTES).await?;
     let form: RequestForm = typed(&call, "")?;
     let decided = limits.decide(&form.into()).await;
     let response = decided.map_err(|undecided| match &undecided {

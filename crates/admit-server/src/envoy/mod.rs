@@ -12,21 +12,26 @@ mod json;
 mod schemas;
 mod status;
 
+use std::future::ready;
+
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::Request;
+use axum::middleware::{from_fn_with_state, map_request};
 use axum::routing::{any_service, post};
 use envoy_types::pb::envoy::service::auth::v3::authorization_server::AuthorizationServer;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use http::request::Parts;
 use tonic_health::pb::health_server::HealthServer;
 
-use crate::bearer;
 use crate::engine::Decider;
+use crate::{bearer, body};
 
 pub(crate) use schemas::schemas;
 
 /// The longest message, in bytes: 64 descriptors of some entries each.
 const MAX_MESSAGE_BYTES: usize = 256 << 10;
+/// The longest body of a call: one such message, and the five bytes before it.
+const MAX_CALL_BYTES: usize = MAX_MESSAGE_BYTES + 5;
 
 /// Decides on the requests of Envoy's protocol. Clones share it.
 #[derive(Clone, Debug)]
@@ -38,16 +43,20 @@ pub(crate) struct RateLimits {
 /// `authorize` decides on requests as they are.
 pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
     let (policy, limits) = (decider.policy.clone(), RateLimits { decider: decider.clone() });
+    let ahead = decider.read_ahead.clone();
     let limits = RateLimitServiceServer::new(limits).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let checks = AuthorizationServer::new(authorization::Checks(authorize));
     let checks = checks.max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let health = HealthServer::new(health::StoreHealth::new(decider));
+    let health = HealthServer::new(health::StoreHealth(decider.store));
     Router::new()
         .route("/envoy.service.ratelimit.v3.RateLimitService/{method}", any_service(limits))
         .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks))
-        .layer(from_fn_with_state(policy, bearer::check))
+        .layer(from_fn_with_state(policy, bearer::check_call))
         // A probe has no token, and learns no more than from `/readyz`.
         .route("/grpc.health.v1.Health/{method}", any_service(health))
+        .layer(map_request(move |request: Request| {
+            ready(request.map(|body| body::bounded(&ahead, body, MAX_CALL_BYTES)))
+        }))
 }
 
 /// `POST /json`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{Bucket, Budget, Standing, Timestamp, Wait};
+use admit::{Budget, Standing, Wait};
 use admit_tower::Quota;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -60,14 +60,11 @@ pub(super) fn statuses(asked: &Asked, stood: &[Stood]) -> Vec<DescriptorStatus> 
 }
 
 fn status(quota: &Quota, stood: Stood) -> DescriptorStatus {
-    let budget = quota.charge.budget;
     let code = if stood.wait().is_some() { Code::OverLimit } else { Code::Ok };
-    let until_full =
-        |tokens| Bucket { tokens, refilled_at: Timestamp::MIN }.time_until_full(budget, Timestamp::MIN);
     let reset = match stood.wait() {
         Some(Wait::After(wait)) => Some(wait),
         Some(Wait::Never) => None,
-        None => stood.tokens().map(until_full),
+        None => stood.tokens().map(|tokens| quota.time_until_full(tokens)),
     };
     DescriptorStatus {
         code: code.into(),

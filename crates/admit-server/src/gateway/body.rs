@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Timeout, timeout};
 
 use super::failure::Failure;
-use super::reserved::drop_from_trailers;
+use super::reserved::Reserved;
 
 pub(super) type Timer = Pin<Box<Timeout<Pending<()>>>>;
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -72,9 +72,9 @@ impl Idle {
     }
 }
 
-fn passed_on(mut frame: Frame<Bytes>) -> Frame<Bytes> {
+fn passed_on(mut frame: Frame<Bytes>, reserved: &Reserved) -> Frame<Bytes> {
     if let Some(trailers) = frame.trailers_mut() {
-        drop_from_trailers(trailers);
+        reserved.drop_from_trailers(trailers);
     }
     frame
 }
@@ -90,12 +90,18 @@ struct Sent {
     /// Something of it was given.
     has_begun: bool,
     idle: Idle,
+    reserved: Arc<Reserved>,
 }
 
 impl Upload {
-    pub(super) fn new(body: Body, progress: watch::Sender<Progress>, idle: Duration) -> Self {
+    pub(super) fn new(
+        body: Body,
+        progress: watch::Sender<Progress>,
+        idle: Duration,
+        reserved: Arc<Reserved>,
+    ) -> Self {
         let idle = Idle { progress, time: idle, waits: None };
-        Self(Arc::new(Mutex::new(Sent { body: Some(body), has_begun: false, idle })))
+        Self(Arc::new(Mutex::new(Sent { body: Some(body), has_begun: false, idle, reserved })))
     }
 
     /// Whether all of it can still be sent.
@@ -132,6 +138,7 @@ impl Sent {
                 self.stands(Phase::Upstream);
                 self.has_begun = true;
                 self.idle.passed();
+                let passed_on = |frame| passed_on(frame, &self.reserved);
                 return Poll::Ready(frame.map(|frame| frame.map(passed_on).map_err(Into::into)));
             }
             Poll::Pending => {
@@ -197,6 +204,7 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err((Failure::BrokeOff, Some(error))))),
             Poll::Ready(frame) => {
                 self.idle.passed();
+                let passed_on = |frame| passed_on(frame, &Reserved::ALWAYS);
                 Poll::Ready(
                     frame.map(|frame| frame.map(passed_on).map_err(|error| (Failure::BrokeOff, Some(error)))),
                 )

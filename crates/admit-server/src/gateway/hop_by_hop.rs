@@ -5,7 +5,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-use super::reserved::is_reserved;
+use super::reserved::Reserved;
 
 const ALWAYS: [HeaderName; 9] = [
     CONNECTION,
@@ -22,10 +22,10 @@ const ALWAYS: [HeaderName; 9] = [
 /// Removes them: those of the standard, and those that `Connection` names. `TE: trailers` stays, as gRPC asks for it,
 /// and `Trailer`, without which HTTP/1.1 passes no trailers on. So does what decides about the request itself, though a
 /// client should name it in `Connection`.
-pub(super) fn strip(headers: &mut HeaderMap) {
+pub(super) fn strip(headers: &mut HeaderMap, reserved: &Reserved) {
     let wants_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     let named = tokens(headers, &CONNECTION).filter_map(|token| token.parse().ok());
-    let named: Vec<HeaderName> = named.filter(|name| !is_reserved(name)).collect();
+    let named: Vec<HeaderName> = named.filter(|name| !reserved.has(name)).collect();
     for name in ALWAYS.iter().chain(&named) {
         headers.remove(name);
     }
@@ -66,7 +66,7 @@ mod tests {
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        strip(&mut headers);
+        strip(&mut headers, &Reserved::ALWAYS);
         let mut left: Vec<_> =
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
         left.sort_unstable();

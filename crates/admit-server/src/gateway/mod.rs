@@ -36,9 +36,10 @@ use tokio::sync::watch;
 use tower::Service;
 
 use crate::metrics::Metrics;
-use crate::policy::{Server, Upstreams};
+use crate::policy::{Policy, Upstreams};
 use body::{Download, Phase, Progress, Timer, Upload, timer};
 use failure::Failure;
+use reserved::Reserved;
 use rotation::Rotation;
 use target::Target;
 
@@ -51,6 +52,7 @@ pub(crate) use unambiguous::unambiguous;
 pub struct Gateway {
     shared: Arc<Shared>,
     trusted: TrustedProxies,
+    reserved: Arc<Reserved>,
 }
 
 #[derive(Debug)]
@@ -74,16 +76,20 @@ impl Gateway {
     ///
     /// # Errors
     /// [`GatewayError`] if no certificate of an upstream could be checked.
-    pub fn new(server: &Server, metrics: Metrics) -> Result<Option<Self>, GatewayError> {
-        let upstreams = server.upstream.clone();
+    pub fn new(policy: &Policy, metrics: Metrics) -> Result<Option<Self>, GatewayError> {
+        let upstreams = policy.server.upstream.clone();
         if upstreams.urls.is_empty() {
             return Ok(None);
         }
         let tls = roots::client_config(&upstreams)?;
         let target = |url| Target::new(url, &tls, &upstreams.limits);
         let rotation = Rotation::new(upstreams.urls.iter().filter_map(target).collect());
-        let trusted = server.trusted.clone();
-        Ok(Some(Self { shared: Arc::new(Shared { upstreams, rotation, metrics }), trusted }))
+        Ok(Some(Self::held_to(policy, Arc::new(Shared { upstreams, rotation, metrics }))))
+    }
+
+    /// Whether a service of gRPC may be behind it: that takes HTTP/2.
+    pub(crate) fn may_speak_grpc(&self) -> bool {
+        self.shared.rotation.members().iter().any(|member| member.target.has_http2())
     }
 
     /// Whether this goes to the upstreams that a policy names, so that its connections can be kept. A file of roots may
@@ -92,10 +98,14 @@ impl Gateway {
         self.shared.upstreams == *upstreams && upstreams.ca.is_none()
     }
 
-    /// The same, with the same connections, which takes the word of other proxies.
+    /// The same, with the same connections, under another policy: it takes the word of other proxies, and keeps other headers.
     #[must_use]
-    pub fn trusting(&self, trusted: TrustedProxies) -> Self {
-        Self { shared: self.shared.clone(), trusted }
+    pub fn under(&self, policy: &Policy) -> Self {
+        Self::held_to(policy, self.shared.clone())
+    }
+
+    fn held_to(policy: &Policy, shared: Arc<Shared>) -> Self {
+        Self { shared, trusted: policy.server.trusted.clone(), reserved: Arc::new(Reserved::of(policy)) }
     }
 
     async fn forward(self, mut request: Request<Body>) -> Response<Body> {
@@ -106,8 +116,8 @@ impl Gateway {
         if !order.iter().all(|member| member.target.has_upgrades()) {
             upgrade = None;
         }
-        request_head::settle(&mut request);
-        hop_by_hop::strip(request.headers_mut());
+        request_head::settle(&mut request, &self.reserved);
+        hop_by_hop::strip(request.headers_mut(), &self.reserved);
         if let Some(upgrade) = &upgrade {
             upgrade.ask(request.headers_mut());
         }
@@ -118,7 +128,8 @@ impl Gateway {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().cloned();
         let (progress, progresses) = watch::channel(Progress { pieces: 0, request: Phase::Upstream });
-        let upload = Upload::new(body, progress.clone(), shared.upstreams.limits.idle);
+        let idle = shared.upstreams.limits.idle;
+        let upload = Upload::new(body, progress.clone(), idle, self.reserved.clone());
         let mut total = timer(shared.upstreams.limits.total);
         let mut failure = Failure::Connect; // Of the last upstream; there is one.
         // Where all of them have refused the request unread, the first is asked once more.
@@ -166,7 +177,7 @@ impl Gateway {
             self.shared.failed(&id, target, Failure::Nonsense, None, false);
             return Failure::Nonsense.response();
         }
-        hop_by_hop::strip(response.headers_mut());
+        hop_by_hop::strip(response.headers_mut(), &Reserved::ALWAYS);
         *response.version_mut() = Version::HTTP_11; // The gateway's own, whatever the upstream's is.
         let (shared, target) = (self.shared.clone(), target.clone());
         let failed = move |failure, cause: Option<hyper::Error>| {

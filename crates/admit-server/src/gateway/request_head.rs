@@ -3,17 +3,17 @@
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Request};
 
-use super::reserved::drop_lookalikes;
+use super::reserved::Reserved;
 
 /// HTTP/2 names the host in `:authority` and may send a cookie in several lines (RFC 9113, section 8.2.3), which servers
 /// of HTTP/1.1 do not expect. `Content-Length: 010` is ten, and eight to some servers.
-pub(super) fn settle<B>(request: &mut Request<B>) {
+pub(super) fn settle<B>(request: &mut Request<B>, reserved: &Reserved) {
     let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     if let Some(authority) = authority {
         request.headers_mut().insert(HOST, authority);
     }
     join_cookies(request.headers_mut());
-    drop_lookalikes(request.headers_mut());
+    reserved.drop_lookalikes(request.headers_mut());
     let length =
         request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if let Some(length) = length {
@@ -42,7 +42,7 @@ mod tests {
             .header("cookie", "b=2; c=3")
             .body(())
             .unwrap();
-        settle(&mut request);
+        settle(&mut request, &Reserved::ALWAYS);
         assert_eq!(request.headers().get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2; c=3"]);
         assert_eq!(request.headers()[HOST], "api.example:8443");
     }

@@ -90,6 +90,11 @@ impl Target {
         self.upgrades.is_some()
     }
 
+    /// Whether it may be spoken to in HTTP/2.
+    pub(super) fn has_http2(&self) -> bool {
+        self.kind != Kind::Clear
+    }
+
     pub(super) fn client(&self, upgrade: bool) -> &Client<Connector, Upload> {
         self.upgrades.as_ref().filter(|_| upgrade).unwrap_or(&self.client)
     }

@@ -173,6 +173,29 @@ impl Policy {
         Leases::new(self.budgets.iter().filter_map(leased))
     }
 
+    /// What it says that may mean something else than it seems to: for people, one line each.
+    pub fn warnings(&self) -> Vec<String> {
+        if !self.server.upstream.urls.is_empty() {
+            return Vec::new();
+        }
+        // Without an upstream routes are for those who ask about requests, and these send no body.
+        let unseen = |budget: &BudgetRule| budget.asks_for_body() || budget.cost == CostSource::BodyBytes;
+        let of_route = |route: &Route| {
+            let budgets =
+                route.budgets.iter().map(|&index| &self.budgets[index]).filter(|budget| unseen(budget));
+            let warning = |budget: &BudgetRule| {
+                format!(
+                    "budget {:?} of {} goes by the body, which is not seen where there is no upstream: at /authorize \
+                     every body is empty",
+                    budget.scope.as_str(),
+                    route.pattern
+                )
+            };
+            budgets.map(warning).collect::<Vec<_>>()
+        };
+        self.routes.iter().flat_map(of_route).collect()
+    }
+
     /// What its store is built with.
     ///
     /// # Errors

@@ -8,16 +8,28 @@ use super::problems::{Problems, Span};
 use super::route::Route;
 use crate::path::Reading;
 
-/// The routes of a policy. The most specific path has a request; methods are looked at after that.
+/// The most methods that the routes of a policy name: a request's method is looked for among them one by one. Registered are
+/// some forty.
+const MAX_METHODS: usize = 64;
+
+/// The routes of a policy. Of those that have a request's method, the one with the most specific path has the request: a
+/// route for one method takes no other method out of a less specific one.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// The position of each path among those of `by_path`.
-    paths: matchit::Router<usize>,
+    /// The routes of each method that one of them names.
+    named: Vec<(Method, Paths)>,
+    /// Those of all other methods.
+    other: Paths,
+    routes: Vec<Route>,
+}
+
+/// The routes of one method, by their paths.
+#[derive(Clone, Debug, Default)]
+struct Paths {
+    /// The position of the route of each path.
+    whole: matchit::Router<usize>,
     /// The same for what stands before `/{*rest}`, where the rest is empty and no other path fits.
     without_rest: matchit::Router<usize>,
-    /// The positions of the routes of each path.
-    by_path: Vec<Vec<usize>>,
-    routes: Vec<Route>,
 }
 
 /// A route, and what stands for the names in its path.
@@ -25,8 +37,12 @@ type Found<'r, 'p> = (&'r Route, Vec<(String, &'p str)>);
 
 impl Routes {
     pub(super) fn new(routes: impl Iterator<Item = (Route, Span)>, problems: &Problems) -> Self {
-        let mut all = Self::default();
+        let mut all: Vec<Route> = Vec::new();
+        // The positions of the routes of each path, in the order of the file.
+        let mut by_path: Vec<(String, Vec<usize>)> = Vec::new();
         let mut positions: HashMap<String, usize> = HashMap::new();
+        let mut paths = matchit::Router::new(); // Tells which paths are not told apart.
+        let mut methods: Vec<Method> = Vec::new();
         for (route, span) in routes {
             let path = match Reading::of(&route.pattern.path) {
                 Ok(Reading { path, .. }) => path,
@@ -41,14 +57,10 @@ impl Routes {
             };
             let position = match positions.get(&path) {
                 Some(position) => *position,
-                None if all.paths.insert(path.clone(), all.by_path.len()).is_ok() => {
-                    if let Some((before, _)) = path.split_once("/{*") {
-                        let before = if before.is_empty() { "/" } else { before };
-                        let _ = all.without_rest.insert(before, all.by_path.len()); // Only one of these fits `paths`.
-                    }
-                    positions.insert(path, all.by_path.len());
-                    all.by_path.push(Vec::new());
-                    all.by_path.len() - 1
+                None if paths.insert(path.clone(), ()).is_ok() => {
+                    positions.insert(path.clone(), by_path.len());
+                    by_path.push((path, Vec::new()));
+                    by_path.len() - 1
                 }
                 None => {
                     let message = format!("{} has another name where another route has one", route.pattern);
@@ -56,15 +68,31 @@ impl Routes {
                     continue;
                 }
             };
-            let same_path = all.by_path[position].iter().map(|&index| &all.routes[index]);
+            let of_path = &mut by_path[position].1;
+            let same_path = of_path.iter().map(|&index| &all[index]);
             if let Some(rival) = same_path.into_iter().find(|other| overlap(&route, other)) {
                 let message = format!("{} has the requests of {} too", route.pattern, rival.pattern);
-                problems.add(span, message, "put the budgets of both into one route");
+                problems.add(span.clone(), message, "put the budgets of both into one route");
             }
-            all.by_path[position].push(all.routes.len());
-            all.routes.push(route);
+            of_path.push(all.len());
+            // Services answer HEAD with what runs for GET.
+            let head = route.pattern.methods.contains(&Method::GET).then_some(Method::HEAD);
+            for method in route.pattern.methods.iter().chain(&head) {
+                if !methods.contains(method) {
+                    methods.push(method.clone());
+                }
+            }
+            all.push(route);
+            if methods.len() > MAX_METHODS {
+                let message = format!("the routes name more than {MAX_METHODS} methods");
+                problems.add(span, message, "write * for all of them");
+                break;
+            }
         }
-        all
+        let of = |method: &str| Paths::new(method, &by_path, &all);
+        let other = of("");
+        let named = methods.into_iter().map(|method| (method.clone(), of(method.as_str()))).collect();
+        Self { named, other, routes: all }
     }
 
     /// All of them, in the order of the file.
@@ -74,16 +102,11 @@ impl Routes {
 
     /// The route of a request, and what stands for the names in its path, in the form that a [`Reading`] has.
     pub fn find<'p>(&self, method: &Method, path: &'p str) -> Option<Found<'_, 'p>> {
-        let found = self.paths.at(path).or_else(|_| self.without_rest.at(path)).ok()?;
-        let at = |method: &str| {
-            let mut routes = self.by_path[*found.value].iter().map(|&index| &self.routes[index]);
-            routes.find(|route| takes(route, method))
-        };
-        // Services answer HEAD with what runs for GET.
-        let route =
-            at(method.as_str()).or_else(|| if is(method.as_str(), "HEAD") { at("GET") } else { None })?;
+        let named = self.named.iter().find(|(known, _)| is(method.as_str(), known.as_str()));
+        let paths = named.map_or(&self.other, |(_, paths)| paths);
+        let found = paths.whole.at(path).or_else(|_| paths.without_rest.at(path)).ok()?;
         let names = found.params.iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Some((route, names))
+        Some((self.routes.get(*found.value)?, names))
     }
 
     /// The route of a request that services may read in more than one way: the one that a plain name or a name in braces
@@ -108,6 +131,24 @@ impl Routes {
                 _ => Err(TwoRoutes),
             },
         }
+    }
+}
+
+impl Paths {
+    /// Those of a method, of which an empty one stands for what no route names.
+    fn new(method: &str, by_path: &[(String, Vec<usize>)], routes: &[Route]) -> Self {
+        let mut paths = Self::default();
+        for (path, positions) in by_path {
+            let at = |method: &str| positions.iter().find(|&&position| takes(&routes[position], method));
+            let found = at(method).or_else(|| if is(method, "HEAD") { at("GET") } else { None });
+            let Some(&position) = found else { continue };
+            // Both are told apart from the others, as they are among all paths.
+            let _ = paths.whole.insert(path, position);
+            if let Some((before, _)) = path.split_once("/{*") {
+                let _ = paths.without_rest.insert(if before.is_empty() { "/" } else { before }, position);
+            }
+        }
+        paths
     }
 }
 

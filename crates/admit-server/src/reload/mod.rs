@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 
 use crate::Front;
+use crate::bounds::Bounds;
 use crate::certificates::Certificates;
 use crate::engine::Store;
 use crate::gateway::Gateway;
@@ -97,6 +98,9 @@ pub enum ReloadError {
     Busy,
 }
 
+/// What is counted, and what requests take up.
+type Shares<'s> = (&'s Metrics, &'s Bounds);
+
 type Answer = Result<Reloaded, ReloadError>;
 
 /// What runs: the policy in force, and how it got there. Clones share it.
@@ -110,6 +114,7 @@ struct Shared {
     in_force: ArcSwap<InForce>,
     not_in_force: ArcSwap<Option<Arc<NotInForce>>>,
     metrics: Metrics,
+    bounds: Bounds,
     clock: MonotonicClock,
     started: Timestamp,
     asks: mpsc::Sender<oneshot::Sender<Answer>>,
@@ -145,7 +150,8 @@ impl Running {
         let (policy, keys) = read.policy?;
         let certificates = Certificates::load(&policy.server).into_diagnostic()?;
         let keys = store_keys::of(&policy, keys, &store, None).await?;
-        let in_force = InForce::build(policy, keys, read.content, store, &metrics, None)?;
+        let bounds = Bounds::default();
+        let in_force = InForce::build(policy, keys, read.content, store, (&metrics, &bounds), None)?;
         let (asks, asked) = mpsc::channel(WAITING);
         metrics.reload.in_force(in_force.since);
         let clock = MonotonicClock::start();
@@ -156,6 +162,7 @@ impl Running {
             in_force: ArcSwap::from_pointee(in_force),
             not_in_force: ArcSwap::from_pointee(None),
             metrics,
+            bounds,
             certificates,
             asks,
         }));
@@ -210,6 +217,21 @@ impl Running {
         &self.0.metrics
     }
 
+    /// Waits until no keyed request runs, whichever policy it came under: for a shutdown, after the listeners have ended.
+    pub async fn idle(&self) {
+        self.0.bounds.runs.idle().await;
+    }
+
+    /// What requests take up at once.
+    pub fn bounds(&self) -> &Bounds {
+        &self.0.bounds
+    }
+
+    /// What policies that follow one another share.
+    fn shared(&self) -> Shares<'_> {
+        (&self.0.metrics, &self.0.bounds)
+    }
+
     /// Reads the files anew, and waits until what they have is in force.
     ///
     /// # Errors
@@ -227,26 +249,27 @@ impl InForce {
         keys: Keys,
         content: Content,
         store: AnyStore,
-        metrics: &Metrics,
+        shared: Shares<'_>,
         before: Option<&Self>,
     ) -> Result<Self, Report> {
         let kept = before.and_then(|before| before.gateway.as_ref());
         let gateway = match kept.filter(|gateway| gateway.is_to(&policy.server.upstream)) {
-            Some(gateway) => Some(gateway.trusting(policy.server.trusted.clone())),
-            None => Gateway::new(&policy.server, metrics.clone()).into_diagnostic()?,
+            Some(gateway) => Some(gateway.under(&policy)),
+            None => Gateway::new(&policy, shared.0.clone()).into_diagnostic()?,
         };
+        let (metrics, _) = shared;
         let measured = Measured::new(store.clone(), metrics.store.clone());
         let leased = match before {
             Some(before) => before.leased.over(measured, policy.leases()),
             None => metrics.leases.lease(measured, policy.leases()),
         };
-        Ok(Self::of(Arc::new(policy), keys, content, (store, leased), metrics, gateway))
+        Ok(Self::of(Arc::new(policy), keys, content, (store, leased), shared, gateway))
     }
 
     /// The same with other keys.
-    fn with_keys(&self, keys: Keys, metrics: &Metrics) -> Self {
+    fn with_keys(&self, keys: Keys, shared: Shares<'_>) -> Self {
         let (policy, store) = (self.policy.clone(), (self.store.clone(), self.leased.clone()));
-        let next = Self::of(policy, keys, self.content, store, metrics, self.gateway.clone());
+        let next = Self::of(policy, keys, self.content, store, shared, self.gateway.clone());
         Self { since: self.since, ..next }
     }
 
@@ -255,11 +278,12 @@ impl InForce {
         keys: Keys,
         content: Content,
         (store, leased): (AnyStore, Store),
-        metrics: &Metrics,
+        (metrics, bounds): Shares<'_>,
         gateway: Option<Gateway>,
     ) -> Self {
         let keys = Arc::new(keys);
         let front = Front::over(policy.clone(), keys.clone(), leased.clone(), metrics.clone());
+        let front = front.within(bounds.clone());
         let router = match &gateway {
             Some(gateway) => front.in_front_of(gateway.clone()),
             None => front.decide(),
@@ -308,13 +332,13 @@ impl Reloader {
                 Some(reply) = self.asks.recv() => (Cause::Asked, Some(reply)),
                 Some(()) = self.hangups.recv() => (Cause::Asked, None),
                 () = watch.changed() => (Cause::Files, None),
-                _ = ticks.tick() => match self.try_again {
-                    true => (Cause::Again, None),
-                    false => {
-                        self.refresh_keys().await;
+                _ = ticks.tick() => {
+                    self.refresh_keys().await; // Whatever lies on the disk.
+                    if !self.try_again {
                         continue;
                     }
-                },
+                    (Cause::Again, None)
+                }
             };
             let answer = self.reload(cause, &mut watch).await;
             if let Some(reply) = reply {
@@ -338,7 +362,7 @@ impl Reloader {
             }
         };
         let count = keys.count();
-        let next = before.with_keys(keys, &self.running.0.metrics);
+        let next = before.with_keys(keys, self.running.shared());
         self.running.0.in_force.store(Arc::new(next));
         tracing::info!(keys = count, "the store has other API keys; they are in force");
     }
@@ -387,6 +411,9 @@ impl Reloader {
                 self.running.0.metrics.reload.refused();
                 let why = Arc::new(NotInForce { since: SystemClock.now(), drawn });
                 self.running.0.not_in_force.store(Arc::new(Some(why)));
+                if cause == Cause::Asked {
+                    self.refresh_keys().await;
+                }
                 self.told()
             }
         }
@@ -408,7 +435,7 @@ impl Reloader {
         let store = store.wrap_err("the store does not take the policy's budgets; it is asked again")?;
         let keys = store_keys::of(&policy, keys, &store, Some(before)).await;
         self.try_again = keys.is_err();
-        let next = InForce::build(policy, keys?, read.content, store, &self.running.0.metrics, Some(before))?;
+        let next = InForce::build(policy, keys?, read.content, store, self.running.shared(), Some(before))?;
         self.running.0.certificates.reload(&next.policy.server).into_diagnostic()?; // Last, for it takes effect at once.
         Ok(next)
     }

@@ -37,6 +37,8 @@ pub(crate) struct Ask {
     pub(crate) api_key: Option<String>,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) payload: String,
+    /// What the client says that its body is; fronts that are asked about requests are told so too.
+    pub(crate) content_type: Option<&'static str>,
 }
 
 /// What is told.
@@ -226,7 +228,7 @@ async fn front(url: &str, policy: &str) -> Router {
     let policy = parsed(policy);
     let store = AnyStore::open(url, policy.rules().unwrap()).await.unwrap();
     let metrics = Metrics::default();
-    let gateway = Gateway::new(&policy.server, metrics.clone()).unwrap();
+    let gateway = Gateway::new(&policy, metrics.clone()).unwrap();
     let front = Front::new(policy, keys(), store, metrics);
     let router = match gateway {
         Some(gateway) => front.in_front_of(gateway),
@@ -259,6 +261,9 @@ fn of(ask: &Ask, mut request: Builder) -> Builder {
         if let Some(value) = value {
             request = request.header(name, value);
         }
+    }
+    if let Some(media) = ask.content_type {
+        request = request.header("content-type", media);
     }
     let cost = ask.cost.to_string();
     request.header("x-user", &ask.user).header("x-team", &ask.team).header("x-cost", cost)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use admit_listen::{Limits, Tls};
 use admit_server::Front;
+use admit_server::bounds::Bounds;
 use admit_server::gateway::Gateway;
 use admit_server::metrics::Metrics;
 use admit_server::policy::{Keys, Policy};
@@ -50,12 +51,17 @@ impl Server {
 
     /// The gateway with this policy, which names the upstreams.
     pub async fn gateway_with(policy: &str, keys: Keys) -> (Self, Metrics) {
+        Self::gateway_within(policy, keys, Bounds::default()).await
+    }
+
+    /// The same, within bounds.
+    pub async fn gateway_within(policy: &str, keys: Keys, bounds: Bounds) -> (Self, Metrics) {
         let policy = Policy::parse("test", policy);
         let policy = policy.unwrap_or_else(|errors| panic!("{:?}", errors.problems()));
         let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
         let metrics = Metrics::default();
-        let gateway = Gateway::new(&policy.server, metrics.clone()).unwrap().unwrap();
-        let front = Front::new(Arc::new(policy), Arc::new(keys), store, metrics.clone());
+        let gateway = Gateway::new(&policy, metrics.clone()).unwrap().unwrap();
+        let front = Front::new(Arc::new(policy), Arc::new(keys), store, metrics.clone()).within(bounds);
         (Self::start(front.in_front_of(gateway)).await, metrics)
     }
 

@@ -14,7 +14,10 @@ pub async fn a_missing_bucket_is_full<S: Store>(store: S) {
     let one = [charge(ALPHA, "k", 1.0, "10/second")];
     for left in (0..10).rev() {
         let decision = store.take(&one, Now::At(START)).await.unwrap();
-        assert_eq!(decision, Decision::Granted(Grant { at: Some(START), left: vec![Some(f64::from(left))] }));
+        assert_eq!(
+            decision,
+            Decision::Granted(Grant { at: Some(START), left: [Some(f64::from(left))].into() })
+        );
     }
     assert!(!grants(&store, &one, START).await);
     let bucket = store.bucket(&ALPHA, &one[0].key).await;
@@ -86,7 +89,7 @@ pub async fn a_cost_of_zero_asks_no_bucket<S: Store>(store: S) {
     let free = [charge(ALPHA, "k", 0.0, "10/second")];
     for _ in 0..2 {
         let decision = store.take(&free, Now::At(START)).await.unwrap();
-        assert_eq!(decision, Decision::Granted(Grant { at: None, left: vec![None] }));
+        assert_eq!(decision, Decision::Granted(Grant { at: None, left: [None].into() }));
         assert_eq!(store.bucket(&ALPHA, &free[0].key).await, None);
     }
     assert!(grants(&store, &[charge(ALPHA, "k", 10.0, "10/second")], START).await);
@@ -155,7 +158,7 @@ pub async fn a_caller_that_waits_as_told_is_granted<S: Store>(store: S) {
 /// A peek tells what a take would, with the tokens there are, and changes nothing.
 pub async fn peek_writes_nothing<S: Store>(store: S) {
     let four = [charge(ALPHA, "k", 4.0, "10/second")];
-    let granted = |left: f64, at| Decision::Granted(Grant { at: Some(at), left: vec![Some(left)] });
+    let granted = |left: f64, at| Decision::Granted(Grant { at: Some(at), left: [Some(left)].into() });
     assert_eq!(store.peek(&four, Now::At(START)).await.unwrap(), granted(10.0, START));
     assert_eq!(store.bucket(&ALPHA, &four[0].key).await, None);
 

@@ -15,7 +15,7 @@ pub async fn all_charges_are_debited_or_none<S: Store>(store: S) {
     let (small, large) = (charge(ALPHA, "k", 3.0, "4/second"), charge(BETA, "k", 3.0, "10/second"));
     let both = [small.clone(), large.clone()];
     let decision = store.take(&both, Now::At(START)).await.unwrap();
-    assert_eq!(decision, Decision::Granted(Grant { at: Some(START), left: vec![Some(1.0), Some(7.0)] }));
+    assert_eq!(decision, Decision::Granted(Grant { at: Some(START), left: [Some(1.0), Some(7.0)].into() }));
 
     let Decision::Refused(refusal) = store.take(&both, Now::At(START)).await.unwrap() else { panic!() };
     assert_eq!(refusal.refused().collect::<Vec<_>>(), [(0, Wait::After(Duration::from_millis(500)))]);

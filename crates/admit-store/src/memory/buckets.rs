@@ -3,7 +3,8 @@
 //! # When a bucket is dropped
 //!
 //! A bucket makes room for another once it is full under every budget that took from it. The next take by one of those
-//! budgets would mint what the bucket holds, so that none of them is ever granted more than its burst and its rate.
+//! budgets would mint what the bucket holds, so that none of them is ever granted more than its burst and its rate. As
+//! little is kept of those budgets, that may be noticed late, by less than a ten-thousandth of the time to fill.
 //!
 //! A budget that the bucket has not met may have a larger burst. Where the bucket was dropped, its next take mints that
 //! burst, as for a key that was never seen; where it is still there, the larger burst is room to refill. Raising a burst
@@ -12,22 +13,26 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admit::{Bucket, Budget, Decision, Key, Scope, Take, Timestamp, Unavailable};
+use admit::{Bucket, Decision, Key, Scope, Single, Take, Timestamp, Unavailable};
+use smallvec::SmallVec;
 
-use super::Full;
+use super::full::Full;
+use super::kept::Kept;
 use super::scopes::{Numbered, Place};
-use super::table::Table;
+use super::table::{Locked, NoRoom, Table};
 
 pub(super) struct Buckets {
     table: Table<Place, Kept>,
     max: usize,
 }
 
-struct Kept {
-    bucket: Bucket,
-    /// The smallest rate and the largest burst that took from it: a bucket that is full under both is full under each
-    /// budget that did.
-    slowest: Budget,
+/// When a take decides.
+pub(super) trait Moment {
+    /// Read while the places are held: a bucket that another dropped as full before that is full by then, too.
+    fn now(&self) -> Timestamp;
+
+    /// Past by the readings of all: a bucket that is full then is full whenever another take decides.
+    fn surely_past(&self) -> Timestamp;
 }
 
 impl Buckets {
@@ -35,42 +40,85 @@ impl Buckets {
         Self { table: Table::new(max), max }
     }
 
-    /// Reads the clock, `now`, when it holds the places: a bucket that another dropped as full before that is full by
-    /// then, too.
+    /// A take of one charge: what most are, so that nothing is done here that is done for many alone.
+    #[inline]
+    pub(super) fn take_single(
+        &self,
+        scopes: &Numbered,
+        retention: impl Fn() -> Duration,
+        single: &Single<'_>,
+        moment: &impl Moment,
+    ) -> Result<Decision, Unavailable> {
+        let place = scopes.place_of(single)?;
+        match self.try_take_single(place, single, moment) {
+            Ok(decision) => Ok(decision),
+            Err(NoRoom) => {
+                self.with_room(retention(), moment, || self.try_take_single(place, single, moment))
+            }
+        }
+    }
+
+    #[inline]
+    fn try_take_single(
+        &self,
+        place: Place,
+        single: &Single<'_>,
+        moment: &impl Moment,
+    ) -> Result<Decision, NoRoom> {
+        let mut locked = self.table.lock_one(place);
+        let (decision, debited) = single.decide(moment.now(), locked.get().map(Kept::bucket));
+        if let Some(bucket) = debited {
+            let budget = single.charge().budget;
+            match locked.get_mut() {
+                Some(kept) => kept.debited(bucket, budget),
+                None => {
+                    locked.put(Kept::new(bucket, budget))?;
+                }
+            }
+        }
+        Ok(decision)
+    }
+
     pub(super) fn take(
         &self,
         scopes: &Numbered,
         retention: Duration,
         take: &Take,
-        now: impl Fn() -> Timestamp,
+        moment: &impl Moment,
     ) -> Result<Decision, Unavailable> {
         let places = scopes.places(take.lines())?;
-        if let Some(decision) = self.try_take(&places, take, &now) {
-            return Ok(decision);
+        match self.try_take(&places, take, moment) {
+            Ok(decision) => Ok(decision),
+            Err(NoRoom) => self.with_room(retention, moment, || self.try_take(&places, take, moment)),
         }
-        let before = now();
-        self.table.evict(|kept| kept.is_spare(retention, before));
-        self.try_take(&places, take, &now)
-            .ok_or_else(|| Unavailable::from(Full { what: "buckets", max: self.max }))
     }
 
-    /// Nothing if a bucket is to be minted and there is no room.
-    fn try_take(&self, places: &[Place], take: &Take, now: &impl Fn() -> Timestamp) -> Option<Decision> {
+    fn try_take(&self, places: &[Place], take: &Take, moment: &impl Moment) -> Result<Decision, NoRoom> {
         let mut locked = self.table.lock(places);
-        let now = now();
-        let found: Vec<Option<Bucket>> =
-            (0..places.len()).map(|i| locked.get(i).map(|kept| kept.bucket)).collect();
-        let (decision, debited) = take.decide(now, &found);
+        let (decision, debited) = take.decide(moment.now(), &found(&locked, places));
         if let Some(debited) = debited {
-            if !locked.reserve() {
-                return None;
-            }
+            locked.reserve()?;
             for (i, (bucket, line)) in debited.into_iter().zip(take.lines()).enumerate() {
-                let slowest = locked.get(i).map_or(line.budget, |kept| slower(kept.slowest, line.budget));
-                locked.put(i, Kept { bucket, slowest });
+                match locked.get_mut(i) {
+                    Some(kept) => kept.debited(bucket, line.budget),
+                    None => locked.put(i, Kept::new(bucket, line.budget)),
+                }
             }
         }
-        Some(decision)
+        Ok(decision)
+    }
+
+    /// Drops buckets that are full again, then takes once more.
+    #[cold]
+    fn with_room(
+        &self,
+        retention: Duration,
+        moment: &impl Moment,
+        take: impl FnOnce() -> Result<Decision, NoRoom>,
+    ) -> Result<Decision, Unavailable> {
+        let before = moment.surely_past();
+        self.table.evict(|kept| kept.is_full(before) || is_idle(kept, retention, before));
+        take().map_err(|NoRoom| Full { what: "buckets", max: self.max }.into())
     }
 
     pub(super) fn peek(
@@ -81,9 +129,7 @@ impl Buckets {
     ) -> Result<Decision, Unavailable> {
         let places = scopes.places(take.lines())?;
         let locked = self.table.lock(&places);
-        let found: Vec<Option<Bucket>> =
-            (0..places.len()).map(|i| locked.get(i).map(|kept| kept.bucket)).collect();
-        Ok(take.peek(now, &found))
+        Ok(take.peek(now, &found(&locked, &places)))
     }
 
     pub(super) fn refund(&self, scopes: &Numbered, take: &Take) -> Result<(), Unavailable> {
@@ -91,14 +137,14 @@ impl Buckets {
         let mut locked = self.table.lock(&places);
         for (i, line) in take.lines().iter().enumerate() {
             if let Some(kept) = locked.get_mut(i) {
-                kept.bucket = kept.bucket.refund(line.cost, line.budget);
+                kept.refunded(kept.bucket().refund(line.cost, line.budget));
             }
         }
         Ok(())
     }
 
     pub(super) fn delete_idle(&self, retention: Duration, now: Timestamp) -> u64 {
-        self.table.retain(|kept| !kept.is_idle(retention, now))
+        self.table.retain(|kept| !is_idle(kept, retention, now))
     }
 
     /// One page of the buckets of a scope, found by a look at all of them.
@@ -109,11 +155,11 @@ impl Buckets {
         after: Option<Key>,
         limit: usize,
     ) -> Result<Vec<(Key, Bucket)>, Unavailable> {
-        let (number, _) = scopes.place(scope, Key::from_bytes([0; 16]))?;
+        let number = scopes.place(scope, Key::from_bytes([0; 16]))?.scope;
         let mut listed = BTreeMap::new();
-        self.table.each(|(of, key), kept| {
-            if *of == number && after.is_none_or(|after| *key > after) {
-                listed.insert(*key, kept.bucket);
+        self.table.each(|place, kept| {
+            if place.scope == number && after.is_none_or(|after| place.key > after) {
+                listed.insert(place.key, kept.bucket());
                 if listed.len() > limit {
                     listed.pop_last();
                 }
@@ -124,7 +170,7 @@ impl Buckets {
 
     /// Deletes a bucket, and tells whether there was one.
     pub(super) fn delete(&self, scopes: &Numbered, scope: &Scope, key: Key) -> Result<bool, Unavailable> {
-        Ok(self.table.lock(&[scopes.place(scope, key)?]).remove(0).is_some())
+        Ok(self.table.lock_one(scopes.place(scope, key)?).remove().is_some())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -138,26 +184,15 @@ impl Buckets {
         scope: &Scope,
         key: Key,
     ) -> Result<Option<Bucket>, Unavailable> {
-        let place = [scopes.place(scope, key)?];
-        Ok(self.table.lock(&place).get(0).map(|kept| kept.bucket))
+        Ok(self.table.lock_one(scopes.place(scope, key)?).get().map(Kept::bucket))
     }
 }
 
-impl Kept {
-    /// Whether the next take would mint what this bucket holds.
-    fn is_spare(&self, retention: Duration, now: Timestamp) -> bool {
-        self.bucket.level(self.slowest, now) >= self.slowest.burst().tokens() || self.is_idle(retention, now)
-    }
-
-    /// Idle for longer than the retention, so full under every budget that a take may bring.
-    fn is_idle(&self, retention: Duration, now: Timestamp) -> bool {
-        now.since(self.bucket.refilled_at) > retention
-    }
+fn found(locked: &Locked<'_, Place, Kept>, places: &[Place]) -> SmallVec<[Option<Bucket>; 4]> {
+    (0..places.len()).map(|i| locked.get(i).map(Kept::bucket)).collect()
 }
 
-/// Fills no sooner than either, and holds no less.
-fn slower(one: Budget, other: Budget) -> Budget {
-    let rate = if other.rate() < one.rate() { other.rate() } else { one.rate() };
-    let burst = if other.burst() > one.burst() { other.burst() } else { one.burst() };
-    Budget::new(rate, burst)
+/// Idle for longer than the retention, so full under every budget that a take may bring.
+fn is_idle(kept: &Kept, retention: Duration, now: Timestamp) -> bool {
+    now.since(kept.bucket().refilled_at) > retention
 }

@@ -6,11 +6,18 @@
 //! *unavailable*, never unlimited.
 
 mod buckets;
+mod clock;
+mod full;
+mod kept;
 mod operations;
+mod primitives;
 mod records;
 mod scopes;
+mod slots;
 mod sweep_retention;
 mod table;
+#[cfg(test)]
+mod table_bounds;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,12 +26,14 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, MonotonicClock, Now, Prepared,
-    Rules, TakeError, Timestamp, Unavailable, UnavailableKind,
+    BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules,
+    TakeError, Timestamp, Unavailable,
 };
 
 use crate::leader::{Held, Leader, Leadership};
-use buckets::Buckets;
+use buckets::{Buckets, Moment};
+use clock::{CounterClock, StoreClock};
+use full::Full;
 use records::Records;
 use scopes::{Numbered, ScopeNumbers};
 use sweep_retention::SweepRetention;
@@ -37,7 +46,7 @@ const MAX_LEADERSHIPS: usize = 1_000;
 /// What a [`MemoryStore`] may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most buckets. Default 1,000,000, some 120 MB.
+    /// The most buckets. Default 1,000,000, some 60 MB.
     pub max_buckets: usize,
     /// The most idempotency records. Default 100,000.
     pub max_records: usize,
@@ -62,38 +71,37 @@ pub struct MemoryStore {
 struct State {
     scopes: ScopeNumbers,
     retention: SweepRetention,
-    clock: Box<dyn Clock>,
+    clock: StoreClock,
     buckets: Buckets,
     records: Records,
     leaderships: Mutex<HashMap<String, Held>>,
 }
 
-/// Every place of a bounded table is in use, as far as it was looked for one that is not.
-#[derive(Debug, thiserror::Error)]
-#[error("all {max} {what} are in use; none was found that could be dropped without forgetting what it holds")]
-struct Full {
-    what: &'static str,
-    max: usize,
-}
-
-fn unavailable(cause: impl std::error::Error + Send + Sync + 'static) -> Unavailable {
-    Unavailable::new("memory", cause)
-}
-
-impl From<Full> for Unavailable {
-    fn from(full: Full) -> Self {
-        unavailable(full).of_kind(UnavailableKind::Full)
-    }
+/// When one call of a store decides.
+struct CallMoment<'a> {
+    now: Now,
+    clock: &'a StoreClock,
 }
 
 impl MemoryStore {
-    /// An empty store with the default [`Limits`], on a [`MonotonicClock`].
+    /// An empty store with the default [`Limits`].
     pub fn new(rules: Rules) -> Self {
-        Self::with(rules, Limits::default(), MonotonicClock::start())
+        Self::with_limits(rules, Limits::default())
+    }
+
+    /// An empty store. Its clock is the machine's monotonic clock, started at the wall clock's time when the process first
+    /// made such a store, and read by the processor's counter: to the microsecond, and within two milliseconds where that
+    /// counter is not to be trusted.
+    pub fn with_limits(rules: Rules, limits: Limits) -> Self {
+        Self::on(StoreClock::Counter(CounterClock::start()), rules, limits)
     }
 
     /// An empty store that reads `clock` where a caller passes [`Now::Store`].
     pub fn with(rules: Rules, limits: Limits, clock: impl Clock + 'static) -> Self {
+        Self::on(StoreClock::Given(Box::new(clock)), rules, limits)
+    }
+
+    fn on(clock: StoreClock, rules: Rules, limits: Limits) -> Self {
         let scopes = ScopeNumbers::default();
         let retention = SweepRetention::new(rules.retention);
         #[allow(clippy::expect_used)]
@@ -103,7 +111,7 @@ impl MemoryStore {
             buckets: Buckets::new(limits.max_buckets),
             records: Records::new(limits.max_records, limits.max_record_bytes),
             leaderships: Mutex::new(HashMap::new()),
-            clock: Box::new(clock),
+            clock,
             retention,
             scopes,
         };
@@ -126,8 +134,23 @@ impl MemoryStore {
         self.state.buckets.len()
     }
 
+    fn moment(&self, now: Now) -> CallMoment<'_> {
+        CallMoment { now, clock: &self.state.clock }
+    }
+
     fn at(&self, now: Now) -> Timestamp {
-        now.or_by(&*self.state.clock)
+        self.moment(now).now()
+    }
+}
+
+impl Moment for CallMoment<'_> {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        self.now.given().unwrap_or_else(|| self.clock.now())
+    }
+
+    fn surely_past(&self) -> Timestamp {
+        self.now.given().unwrap_or_else(|| self.clock.surely_past())
     }
 }
 
@@ -146,12 +169,14 @@ impl BudgetStore for MemoryStore {
     }
 
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        match self.numbered.rules.prepare(charges)? {
+        let (state, scopes, moment) = (&*self.state, &*self.numbered, self.moment(now));
+        let retention = || state.retention.duration();
+        if let Some(single) = scopes.rules.single(charges)? {
+            return Ok(state.buckets.take_single(scopes, retention, &single, &moment)?);
+        }
+        match scopes.rules.prepare(charges)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => Ok({
-                let retention = self.state.retention.duration();
-                self.state.buckets.take(&self.numbered, retention, &take, || self.at(now))?
-            }),
+            Prepared::Ask(take) => Ok(state.buckets.take(scopes, retention(), &take, &moment)?),
         }
     }
 
@@ -168,7 +193,8 @@ impl BudgetStore for MemoryStore {
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
-        Ok(self.state.buckets.delete_idle(self.state.retention.duration(), self.at(now)))
+        let past = self.moment(now).surely_past();
+        Ok(self.state.buckets.delete_idle(self.state.retention.duration(), past))
     }
 }
 

@@ -7,7 +7,7 @@ use admit::idempotency::{
 };
 use admit::{Timestamp, Unavailable};
 
-use super::Full;
+use super::full::Full;
 use super::table::Table;
 
 pub(super) struct Records {
@@ -37,7 +37,7 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Option<Claim> {
-        self.table.lock(&[key]).get(0).and_then(|record| record.look(fingerprint, terms, now))
+        self.table.lock_one(key).get().and_then(|record| record.look(fingerprint, terms, now))
     }
 
     pub(super) fn claim(
@@ -63,27 +63,22 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Option<Claim> {
-        let keys = [key];
-        let mut locked = self.table.lock(&keys);
+        let mut locked = self.table.lock_one(key);
         let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
-        let (claim, record) = Record::claim(locked.get(0), key, fingerprint, fence, terms, now);
-        if let Some(record) = record {
-            if !locked.reserve() {
-                return None;
-            }
-            if let Some(before) = locked.put(0, record) {
-                self.forget(&before);
-            }
+        let (claim, record) = Record::claim(locked.get(), key, fingerprint, fence, terms, now);
+        if let Some(record) = record
+            && let Some(before) = locked.put(record).ok()?
+        {
+            self.forget(&before);
         }
         Some(claim)
     }
 
     pub(super) fn renew(&self, ticket: &Ticket, terms: &Terms, now: Timestamp) -> Result<Ticket, TicketLost> {
-        let keys = [ticket.key];
-        let mut locked = self.table.lock(&keys);
-        let record = locked.get(0).ok_or(TicketLost)?.clone();
-        let (record, ticket) = record.renew(ticket, terms, now)?;
-        locked.put(0, record);
+        let mut locked = self.table.lock_one(ticket.key);
+        let kept = locked.get_mut().ok_or(TicketLost)?;
+        let (record, ticket) = kept.clone().renew(ticket, terms, now)?;
+        *kept = record;
         Ok(ticket)
     }
 
@@ -97,20 +92,15 @@ impl Records {
     ) -> Result<(), TicketLost> {
         let outcome = self.book(outcome.clone(), now);
         let booked = outcome_bytes(&outcome);
-        let keys = [ticket.key];
-        let mut locked = self.table.lock(&keys);
-        let completed = (locked.get(0).cloned().ok_or(TicketLost))
-            .and_then(|record| record.complete(ticket, outcome, terms, now));
-        match completed {
-            Ok(record) => {
-                locked.put(0, record);
-                Ok(())
-            }
-            Err(lost) => {
-                self.bytes.fetch_sub(booked, Ordering::Relaxed);
-                Err(lost)
-            }
+        let mut locked = self.table.lock_one(ticket.key);
+        let completed = locked.get_mut().ok_or(TicketLost).and_then(|kept| {
+            *kept = kept.clone().complete(ticket, outcome, terms, now)?;
+            Ok(())
+        });
+        if completed.is_err() {
+            self.bytes.fetch_sub(booked, Ordering::Relaxed);
         }
+        completed
     }
 
     /// The outcome, its bytes counted; a tombstone if there is no room for them.
@@ -132,10 +122,9 @@ impl Records {
     }
 
     pub(super) fn release(&self, ticket: &Ticket, now: Timestamp) -> Result<(), TicketLost> {
-        let keys = [ticket.key];
-        let mut locked = self.table.lock(&keys);
-        locked.get(0).ok_or(TicketLost)?.release(ticket, now)?;
-        locked.remove(0);
+        let locked = self.table.lock_one(ticket.key);
+        locked.get().ok_or(TicketLost)?.release(ticket, now)?;
+        locked.remove();
         Ok(())
     }
 
@@ -163,7 +152,7 @@ impl Records {
 
     #[cfg(feature = "conformance")]
     pub(super) fn record(&self, key: RecordKey) -> Option<Record> {
-        self.table.lock(&[key]).get(0).cloned()
+        self.table.lock_one(key).get().cloned()
     }
 }
 

@@ -1,22 +1,38 @@
 //! The scopes that a store has met, by number: a bucket keeps its place while the rules around it change.
 
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroU16;
 use std::sync::{Mutex, PoisonError};
 
-use admit::{Key, Line, Rules, Scope, Unavailable};
+use admit::{Key, Line, Rules, Scope, Single, Unavailable};
+use smallvec::SmallVec;
 
-use super::unavailable;
+use super::full::unavailable;
 
 /// A bucket's place: the number of its scope, and its key.
-pub(super) type Place = (u16, Key);
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) scope: NonZeroU16,
+    pub(super) key: Key,
+}
+
+/// As numbers, which are quicker to hash than bytes.
+impl Hash for Place {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u16(self.scope.get());
+        state.write_u128(u128::from_ne_bytes(*self.key.as_bytes()));
+    }
+}
 
 /// The rules of one handle of a store, with the number of each of their scopes.
 pub(super) struct Numbered {
     pub(super) rules: Rules,
     /// In the order of `rules.scopes`.
-    numbers: Vec<u16>,
+    numbers: Vec<NonZeroU16>,
 }
 
-/// Every scope that the store was ever given; its position is its number.
+/// Every scope that the store was ever given; its position, counted from 1, is its number.
 #[derive(Default)]
 pub(super) struct ScopeNumbers(Mutex<Vec<Scope>>);
 
@@ -38,20 +54,35 @@ impl ScopeNumbers {
             return Err(TooManyScopes);
         }
         known.extend(new);
-        let number = |scope: &Scope| known.iter().position(|other| other == scope).map(|n| n as u16); // Checked.
+        let number = |scope: &Scope| {
+            let position = known.iter().position(|other| other == scope)?;
+            NonZeroU16::new(position as u16 + 1) // Checked.
+        };
         let numbers = rules.scopes.iter().filter_map(number).collect(); // All of them are known by now.
         Ok(Numbered { rules, numbers })
     }
 }
 
 impl Numbered {
-    pub(super) fn places(&self, lines: &[Line]) -> Result<Vec<Place>, Unavailable> {
+    pub(super) fn places(&self, lines: &[Line]) -> Result<SmallVec<[Place; 4]>, Unavailable> {
         lines.iter().map(|line| self.place(&line.scope, line.key)).collect()
     }
 
     pub(super) fn place(&self, scope: &Scope, key: Key) -> Result<Place, Unavailable> {
-        let position = self.rules.scopes.iter().as_slice().binary_search(scope).ok();
-        let number = position.and_then(|position| self.numbers.get(position).copied());
-        Ok((number.ok_or_else(|| unavailable(UnknownScope(scope.clone())))?, key))
+        self.place_at(self.rules.scopes.position(scope), scope, key)
+    }
+
+    /// The place of a charge that these rules checked.
+    #[inline]
+    pub(super) fn place_of(&self, single: &Single<'_>) -> Result<Place, Unavailable> {
+        let charge = single.charge();
+        self.place_at(Some(single.scope_position()), &charge.scope, charge.key)
+    }
+
+    fn place_at(&self, position: Option<usize>, scope: &Scope, key: Key) -> Result<Place, Unavailable> {
+        match position.and_then(|position| self.numbers.get(position)) {
+            Some(&number) => Ok(Place { scope: number, key }),
+            None => Err(unavailable(UnknownScope(scope.clone()))),
+        }
     }
 }

@@ -30,6 +30,13 @@ pub struct PostgresConfig {
     pub lock_timeout: Duration,
     /// How long a statement may take, its waits included, before it is given up. Default 5 s.
     pub statement_timeout: Duration,
+    /// The most takes and refunds that wait for the statement in flight; more are unavailable. Default 16,384.
+    pub queue: usize,
+    /// The most takes and refunds that share a statement. Default 4,096; with 1, none are shared.
+    pub batch: usize,
+    /// The most buckets that are remembered as too empty, so that refusing costs no statement; some 100 bytes each.
+    /// Default 16,384; with 0, none are.
+    pub refusals: usize,
     /// How long the migrations may wait: for another replica that migrates, and again for tables that are in use. Default
     /// 30 s.
     pub migration_lock_timeout: Duration,
@@ -49,6 +56,9 @@ impl PostgresConfig {
             acquire_timeout: Duration::from_secs(2),
             lock_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(5),
+            queue: 16_384,
+            batch: 4_096,
+            refusals: 16_384,
             migration_lock_timeout: Duration::from_secs(30),
             migrate: true,
             tls: None,

@@ -47,7 +47,7 @@ pub(super) enum CallError {
 }
 
 impl CallError {
-    fn code(&self) -> Option<&SqlState> {
+    pub(super) fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Statement(error) => error.code(),
             _ => None,

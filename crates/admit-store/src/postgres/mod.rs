@@ -24,7 +24,9 @@
 //! schema and its sequences and `SELECT, INSERT, UPDATE, DELETE` on its tables.
 
 mod api_keys;
+mod batch;
 mod budgets;
+mod coalescer;
 mod config;
 mod connections;
 mod database;
@@ -34,6 +36,7 @@ mod leaderships;
 mod migrate;
 mod operations;
 mod outage;
+mod queue;
 mod records;
 mod retention;
 mod scope_check;
@@ -55,6 +58,7 @@ pub use statement_error::StatementError;
 /// The client of PostgreSQL, whose types [`Connections`] and [`PostgresStore::complete_in`] name.
 pub use tokio_postgres;
 
+use coalescer::Coalescer;
 use database::Database;
 
 /// Buckets and idempotency records in PostgreSQL. Clones share its connections.
@@ -64,6 +68,7 @@ pub struct PostgresStore {
     config: Arc<PostgresConfig>,
     migrated: Option<Arc<str>>,
     rules: Arc<Rules>,
+    coalescer: Coalescer,
     budgets: Arc<budgets::Statements>,
     records: Arc<records::Statements>,
 }
@@ -81,7 +86,15 @@ impl PostgresStore {
         raise_retention(&config, &database, &rules).await?;
         let budgets = Arc::new(budgets::Statements::new(database.schema()));
         let records = Arc::new(records::Statements::new(database.schema()));
-        Ok(Self { database, config: Arc::new(config), migrated, rules: Arc::new(rules), budgets, records })
+        let coalescer = Coalescer::new(database.clone(), &config);
+        let (config, rules) = (Arc::new(config), Arc::new(rules));
+        Ok(Self { database, config, migrated, rules, coalescer, budgets, records })
+    }
+
+    /// How many takes were sent whose answer never came, since the store was connected. Each may have debited its buckets, and
+    /// was told as unavailable.
+    pub fn unanswered_takes(&self) -> u64 {
+        self.coalescer.unanswered()
     }
 
     /// A handle of the same tables and connections that holds takes to other rules. Handles with the rules before go on.

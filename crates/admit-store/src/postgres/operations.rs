@@ -42,8 +42,10 @@ impl PostgresStore {
 
     pub(crate) async fn delete_bucket(&self, scope: &Scope, key: Key) -> Result<bool, Unavailable> {
         let sql = DELETE.replace("{schema}", self.database.schema());
-        let key = Uuid::from_bytes(*key.as_bytes());
-        let params = [(&scope.as_str() as _, Type::TEXT), (&key as _, Type::UUID)];
-        Ok(get::<i64>(&self.database.row(&sql, &params).await?, 0)? > 0)
+        let uuid = Uuid::from_bytes(*key.as_bytes());
+        let params = [(&scope.as_str() as _, Type::TEXT), (&uuid as _, Type::UUID)];
+        let deleted = self.database.row(&sql, &params).await;
+        self.coalescer.refusals().forget(scope, key);
+        Ok(get::<i64>(&deleted?, 0)? > 0)
     }
 }

@@ -60,6 +60,6 @@ fn io_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e io::Error> {
 }
 
 /// The class of an operator who intervenes: a server that stops, or a session that is ended.
-fn ends_sessions(code: &SqlState) -> bool {
+pub(super) fn ends_sessions(code: &SqlState) -> bool {
     [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW].contains(code)
 }

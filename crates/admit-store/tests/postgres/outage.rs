@@ -42,7 +42,9 @@ async fn a_server_with_too_many_connections_refuses() {
     {
         others.push((client, tokio::spawn(connection)));
     }
-    let kinds = join_all((0..20).map(|_| take(&store))).await;
+    // Takes share a connection; looks do not.
+    let charges = [charge(INGEST, "k", 1.0, "1000/s")];
+    let kinds = join_all((0..20).map(|_| store.peek(&charges, Now::Store))).await;
     let refused = kinds.into_iter().filter_map(Result::err).map(|error| kind(Err(error))).collect::<Vec<_>>();
     assert!(
         !refused.is_empty() && refused.iter().all(|kind| *kind == UnavailableKind::Refused),

@@ -29,6 +29,14 @@ fn plans(postgres: &Postgres, sql: &str) -> String {
     log()[before..].to_owned()
 }
 
+/// Takes of these buckets, one each or all at once.
+fn many(buckets: &str, costs: &str, run_lines: &str, run_times: &str) -> String {
+    format!(
+        "SELECT admit.take_many({buckets}, '{costs}', '{{1,1}}', '{{5,5}}', '{{1,2}}', '{costs}', '{{1,1}}', '{{5,5}}', \
+         {run_lines}, '{run_times}', NULL, 9, false)"
+    )
+}
+
 #[tokio::test]
 async fn every_statement_finds_its_rows_by_an_index() {
     let postgres = Postgres::fast().unwrap();
@@ -37,24 +45,22 @@ async fn every_statement_finds_its_rows_by_an_index() {
     let key = "md5('7')::uuid";
     let other = "md5('8')::uuid";
     let two = format!("ARRAY['ingest_node', 'secret_read_node'], ARRAY[{other}, {key}]");
+    let new = "ARRAY['ingest_node', 'secret_read_node'], ARRAY[md5('new')::uuid, md5('newer')::uuid]";
     for (sql, indexes) in [
         (
-            format!(
-                "SELECT admit.take(ARRAY['secret_read_node'], ARRAY[{key}], '{{1}}', '{{1}}', '{{5}}', NULL, 9)"
-            ),
+            format!("SELECT admit.take_one('secret_read_node', {key}, 1, 1, 5, NULL, 9)"),
             &["rate_budgets_pkey"][..],
         ),
-        (
-            format!("SELECT admit.take({two}, '{{1,1}}', '{{1,1}}', '{{5,5}}', NULL, 9)"),
-            &["rate_budgets_pkey"],
-        ),
+        (many(&two, "{1,1}", "NULL", "{1,1}"), &["rate_budgets_pkey"]),
+        (many(&two, "{1,1}", "'{2}'", "{1}"), &["rate_budgets_pkey"]),
+        (many(new, "{1,1}", "NULL", "{1,1}"), &["rate_budgets_pkey"]),
+        (many(&two, "{-1,-1}", "NULL", "{1,1}"), &["rate_budgets_pkey"]),
         (
             // Refused: looked at, not debited.
-            format!("SELECT admit.take({two}, '{{1,9}}', '{{1,1}}', '{{5,9}}', '2000-01-01', 9)"),
+            many(&two, "{1,99}", "'{2}'", "{1}"),
             &["rate_budgets_pkey"],
         ),
         (format!("SELECT admit.peek({two}, NULL)"), &["rate_budgets_pkey"]),
-        (format!("SELECT admit.refund({two}, '{{1,1}}', '{{5,5}}', 9)"), &["rate_budgets_pkey"]),
         ("SELECT admit.delete_idle(3600000000, NULL, 100)".to_owned(), &["rate_budgets_refilled_at_idx"]),
         ("SELECT admit.idempotency_look(sha256('7'), NULL)".to_owned(), &["idempotency_records_pkey"]),
         (
@@ -95,9 +101,12 @@ async fn every_statement_finds_its_rows_by_an_index() {
 async fn plans_made_for_a_small_table_hold_for_a_large_one() {
     let postgres = Postgres::fast().unwrap();
     store(&postgres.url()).await;
-    let take = "SELECT admit.take(ARRAY['ingest_node', 'ingest_node'], ARRAY[md5('2')::uuid, md5('4')::uuid], \
-                '{1,1}', '{1,1}', '{5,5}', NULL, 9); \
-                SELECT admit.take(ARRAY['ingest_node'], ARRAY[md5('2')::uuid], '{1}', '{1}', '{5}', NULL, 9);";
+    let two = "ARRAY['ingest_node', 'ingest_node'], ARRAY[md5('2')::uuid, md5('4')::uuid]";
+    let take = format!(
+        "{}; {}; SELECT admit.take_one('ingest_node', md5('2')::uuid, 1, 1, 5, NULL, 9);",
+        many(two, "{1,1}", "'{2}'", "{1}"),
+        many(two, "{1,1}", "NULL", "{1,1}")
+    );
     let small = format!("{take} ANALYZE; {} {ROWS_WITHOUT_ANALYZE} {take}", take.repeat(8));
     let plans = plans(&postgres, &small);
     let last = plans.rfind("INSERT INTO admit.rate_budgets\n").unwrap();

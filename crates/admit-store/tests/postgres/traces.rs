@@ -3,7 +3,9 @@
 use admit::{BudgetStore, Charge, Now};
 use admit_testbed::Postgres;
 
-use crate::{INGEST, READ, charge, store};
+use admit_store::postgres::{PostgresConfig, PostgresStore};
+
+use crate::{INGEST, READ, charge, rules, store};
 
 /// Transaction ids given out, and bytes of log written, so far. Asking gives out none.
 fn traces(postgres: &Postgres) -> (u64, String) {
@@ -21,7 +23,9 @@ fn quiet() -> Postgres {
 #[tokio::test]
 async fn a_refusal_has_no_transaction_id_and_writes_no_log() {
     let postgres = quiet();
-    let store = store(&postgres.url()).await;
+    let mut config = PostgresConfig::new(postgres.url());
+    config.refusals = 0; // So that each asks the server.
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
     let spent = charge(INGEST, "spent", 1.0, "1/hour");
     let fresh = charge(READ, "fresh", 1.0, "1/hour");
     let never_seen = charge(READ, "never seen", 1.0, "1/hour");
@@ -33,13 +37,17 @@ async fn a_refusal_has_no_transaction_id_and_writes_no_log() {
         postgres.psql("CHECKPOINT").unwrap();
         let before = traces(&postgres);
         for _ in 0..1_000 {
+            // Alone, and with another in one statement.
             assert!(!store.take(charges, Now::Store).await.unwrap().is_granted());
+            let (one, other) =
+                tokio::join!(store.take(charges, Now::Store), store.take(refused[0], Now::Store));
+            assert!(!one.unwrap().is_granted() && !other.unwrap().is_granted());
             assert!(!store.peek(charges, Now::Store).await.unwrap().is_granted());
         }
         let after = traces(&postgres);
         assert_eq!(before.0, after.0, "a transaction id was given out");
         let bytes = postgres.psql(&format!("SELECT '{}'::pg_lsn - '{}'::pg_lsn", after.1, before.1)).unwrap();
-        assert!(bytes.parse::<u64>().unwrap() < 400, "{bytes} bytes of log for 1,000 refusals");
+        assert!(bytes.parse::<u64>().unwrap() < 400, "{bytes} bytes of log for 3,000 refusals");
     }
 }
 
@@ -58,14 +66,21 @@ async fn a_lost_race_does_not_wait_for_the_disk() {
     };
     let (winner, loser) = (connect().await, connect().await);
     let key = admit::Key::of("hot");
-    for (scopes, keys, numbers) in [
-        (format!("ARRAY['{INGEST}']"), format!("ARRAY['{key}'::uuid]"), "ARRAY[1.0]"),
-        (format!("ARRAY['{INGEST}', '{READ}']"), format!("ARRAY['{key}'::uuid, '{key}']"), "ARRAY[1.0, 1.0]"),
-    ] {
+    let one = format!("admit.take_one('{INGEST}', '{key}', 1, 1, 1, '2000-01-01', 60000)");
+    let many = |scopes: &str, keys: &str, n: &str, numbers: &str, lines: &str| {
+        format!(
+            "admit.take_many({scopes}, {keys}, {n}, {n}, {n}, {numbers}, {n}, {n}, {n}, {lines}, '{{1}}', \
+             '2000-01-01', 60000, false)"
+        )
+    };
+    let hot = many(&format!("ARRAY['{INGEST}']"), &format!("ARRAY['{key}'::uuid]"), "'{1}'", "'{1}'", "NULL");
+    let (scopes, keys) = (format!("ARRAY['{INGEST}', '{READ}']"), format!("ARRAY['{key}'::uuid, '{key}']"));
+    let both = many(&scopes, &keys, "'{1,1}'", "'{1,2}'", "'{2}'");
+    for call in [one, hot, both] {
         postgres.psql("UPDATE admit.rate_budgets SET tokens = 1").unwrap();
         winner.batch_execute("BEGIN; UPDATE admit.rate_budgets SET tokens = 0").await.unwrap();
         let take = format!(
-            "BEGIN; SELECT (admit.take({scopes}, {keys}, {numbers}, {numbers}, {numbers}, '2000-01-01', 60000)).granted, \
+            "BEGIN; SELECT ({call}).granted::text NOT IN ('f', 'false', '{{0}}'), \
              pg_current_xact_id_if_assigned() IS NOT NULL, current_setting('synchronous_commit')"
         );
         let (answer, ()) = tokio::join!(loser.simple_query(&take), async {
@@ -127,8 +142,9 @@ async fn the_sweep_leaves_what_a_take_that_waits_has_seen() {
     let hold = format!("BEGIN; SELECT FROM admit.rate_budgets WHERE scope = '{INGEST}' FOR UPDATE");
     holder.batch_execute(&hold).await.unwrap();
     let take = format!(
-        "SELECT (admit.take(ARRAY['{INGEST}', '{READ}'], ARRAY['{key}'::uuid, '{key}'], \
-         '{{1,3590}}', '{{1,1}}', '{{1,3600}}', NULL, 600000)).granted"
+        "SELECT (admit.take_many(ARRAY['{INGEST}', '{READ}'], ARRAY['{key}'::uuid, '{key}'], \
+         '{{1,3590}}', '{{1,1}}', '{{1,3600}}', '{{1,2}}', '{{1,3590}}', '{{1,1}}', '{{1,3600}}', '{{2}}', '{{1}}', \
+         NULL, 600000, false)).granted = '{{1}}'"
     );
     let (granted, deleted) = tokio::join!(taker.query_one(&take, &[]), async {
         let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";

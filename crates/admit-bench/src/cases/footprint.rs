@@ -1,0 +1,52 @@
+//! Ten million buckets in memory, against a thousand.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::runtime::Handle;
+
+use crate::case::{Accuracy, Bar, Case, Measure, Peer, Promise, Side, Sides, Unit};
+use crate::part::Part;
+use crate::part::buckets::{Answer, Order};
+
+const MANY: u64 = 10_000_000;
+const FEW: u64 = 1_000;
+
+const MEASURES: &[Measure] = &[
+    Measure::new("time a take", Unit::Nanoseconds),
+    Measure { limit: Some(64.0), ..Measure::new("memory a bucket", Unit::Bytes) },
+];
+
+pub(super) fn case() -> Case {
+    Case {
+        name: "memory store, 10,000,000 buckets, 1 thread".to_owned(),
+        measures: MEASURES,
+        promise: Promise::Exact,
+        quick: false,
+        sides: Box::new(sides),
+    }
+}
+
+fn sides(_: &Handle) -> Result<Sides> {
+    let start = |buckets: u64| {
+        Ok(Box::new(Buckets(Part::start(&["buckets", &buckets.to_string()])?)) as Box<dyn Side>)
+    };
+    let peers = vec![Peer::new("1,000 buckets", Some(Bar::AtMost(2.5)), start(FEW))];
+    Ok(Sides { ours: start(MANY)?, peers, servers: Box::new(()) })
+}
+
+/// A process with so many buckets.
+struct Buckets(Part);
+
+impl Side for Buckets {
+    fn run(&self, time: Duration) -> Result<Vec<f64>> {
+        self.0.tell(&Order { milliseconds: time.as_millis() as u64 })?;
+        let answer: Answer = self.0.answer()?;
+        Ok(vec![answer.nanoseconds, answer.bytes])
+    }
+
+    /// That of the other cases holds here too: it is one store.
+    fn accuracy(&self) -> Result<Option<Accuracy>> {
+        Ok(None)
+    }
+}

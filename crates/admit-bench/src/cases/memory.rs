@@ -1,0 +1,71 @@
+//! The memory store against governor, in this process.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admit::{BudgetStore, Charge, Key, Now};
+use admit_store::memory::MemoryStore;
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use governor::{Quota, RateLimiter};
+
+use crate::case::{Bar, Case, Measure, Peer, Promise, Sides, Unit};
+use crate::load::limiter::{SCOPE, fresh_salt, keys, open, rules, tight, zipf};
+use crate::load::threads::{Check, Threads};
+
+const MEASURES: &[Measure] = &[Measure::new("time a take", Unit::Nanoseconds)];
+
+/// How long the order is in which buckets are asked.
+const ORDER: u64 = 1 << 20;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (which, buckets) in [("1 bucket", 1), ("100,000 buckets by Zipf's law", 100_000)] {
+        for (threads, count) in [("1 thread", 1), ("2 threads", 2)] {
+            cases.push(Case {
+                name: format!("memory store, {which}, {threads}"),
+                measures: MEASURES,
+                promise: Promise::Exact,
+                quick: true,
+                sides: Box::new(move |_| sides(buckets, count)),
+            });
+        }
+    }
+    cases
+}
+
+fn sides(buckets: usize, threads: usize) -> Result<Sides> {
+    let all = keys(fresh_salt(), buckets as u64);
+    let places: Arc<[u32]> = zipf(ORDER, buckets).map(|place| place as u32).collect();
+    let order: Arc<[Key]> = places.iter().map(|&place| all[place as usize]).collect();
+    let threads =
+        |open, tight| Threads { threads, order: order.clone(), places: places.clone(), buckets, open, tight };
+    let ours = threads(admit(None)?, Box::new(|burst| admit(Some(burst))));
+    let governor = threads(governor(None)?, Box::new(|burst| governor(Some(burst))));
+    let peers = vec![Peer::new("governor", Some(Bar::AtMost(0.8)), Ok(Box::new(governor)))];
+    Ok(Sides { ours: Box::new(ours), peers, servers: Box::new(()) })
+}
+
+/// An empty store, whose buckets hold `burst` tokens, or any number.
+fn admit(burst: Option<u32>) -> Result<Check> {
+    let store = MemoryStore::new(rules()?);
+    let budget = burst.map_or_else(open, |burst| tight(burst.into()))?;
+    Ok(Box::new(move |key| {
+        let charge = Charge::one(SCOPE, *key, budget);
+        let decision = store.take(std::slice::from_ref(&charge), Now::Store).now_or_never();
+        decision.is_some_and(|decision| decision.is_ok_and(|decision| decision.is_granted()))
+    }))
+}
+
+/// An empty limiter on a DashMap, likewise.
+fn governor(burst: Option<u32>) -> Result<Check> {
+    let quota = match burst {
+        None => Quota::per_second(NonZeroU32::new(1_000_000_000).context("not zero")?),
+        Some(burst) => Quota::with_period(Duration::from_secs(86_400))
+            .context("a period of zero")?
+            .allow_burst(NonZeroU32::new(burst).context("a burst of zero")?),
+    };
+    let limiter = RateLimiter::dashmap(quota);
+    Ok(Box::new(move |key| limiter.check_key(key).is_ok()))
+}

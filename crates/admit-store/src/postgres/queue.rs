@@ -1,0 +1,169 @@
+//! What waits for the statement in flight: in order, bounded, and driven by one task at a time.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Operations in the order in which they came.
+pub(super) struct Queue<T> {
+    state: Mutex<State<T>>,
+    max: usize,
+}
+
+struct State<T> {
+    waiting: VecDeque<T>,
+    /// Whether a task takes from it.
+    driven: bool,
+}
+
+/// There is no room. Nothing was queued.
+#[derive(Debug, thiserror::Error)]
+#[error("{max} operations wait already")]
+pub(super) struct QueueFull {
+    max: usize,
+}
+
+/// Who has it takes from the queue until [`Queue::next`] gives nothing.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Drive(());
+
+impl<T> Queue<T> {
+    pub(super) fn new(max: usize) -> Self {
+        Self { state: Mutex::new(State { waiting: VecDeque::new(), driven: false }), max }
+    }
+
+    /// Adds an operation. If nobody drives, the caller has to see to it.
+    pub(super) fn push(&self, operation: T) -> Result<Option<Drive>, QueueFull> {
+        let mut state = self.lock();
+        if state.waiting.len() >= self.max {
+            return Err(QueueFull { max: self.max });
+        }
+        state.waiting.push_back(operation);
+        let drives = !std::mem::replace(&mut state.driven, true);
+        Ok(drives.then_some(Drive(())))
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Takes the operations from the front for which `joins` holds. If none waits, the drive is over.
+    pub(super) fn next(&self, drive: Drive, mut joins: impl FnMut(&T) -> bool) -> Option<(Drive, Vec<T>)> {
+        let mut state = self.lock();
+        if state.waiting.is_empty() {
+            state.driven = false;
+            return None;
+        }
+        let count = state.waiting.iter().take_while(|operation| joins(operation)).count();
+        Some((drive, state.waiting.drain(..count.max(1)).collect()))
+    }
+
+    /// Ends a drive that was cut short, and gives what nobody will come for.
+    pub(super) fn abandon(&self) -> Vec<T> {
+        let mut state = self.lock();
+        state.driven = false;
+        state.waiting.drain(..).collect()
+    }
+
+    /// Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_drives_at_a_time_and_nothing_is_left_behind() {
+        let queue = Queue::new(3);
+        let drive = queue.push(1).unwrap().unwrap();
+        assert_eq!(queue.push(2).unwrap(), None);
+        assert_eq!(queue.push(9).unwrap(), None);
+        assert_eq!(queue.push(3).unwrap_err().to_string(), "3 operations wait already");
+        let (drive, batch) = queue.next(drive, |&operation| operation < 9).unwrap();
+        assert_eq!(batch, [1, 2]);
+        let (drive, batch) = queue.next(drive, |_| false).unwrap();
+        assert_eq!(batch, [9], "the first always goes");
+        assert!(queue.next(drive, |_| true).is_none());
+        assert!(queue.push(4).unwrap().is_some());
+    }
+
+    /// All interleavings, at random, of callers that come, of the task that runs what waits, and of its sudden end.
+    #[test]
+    fn no_interleaving_loses_an_operation() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        use shuttle::thread::{spawn, yield_now};
+
+        const CALLERS: usize = 3;
+        const EACH: usize = 3;
+
+        struct Seen {
+            queue: Queue<(usize, usize)>,
+            done: Mutex<Vec<(usize, usize)>>,
+            lost: AtomicUsize,
+            drivers: AtomicUsize,
+        }
+
+        fn drive(seen: &Seen, mut drive: Drive, ends_suddenly: bool) {
+            assert_eq!(seen.drivers.fetch_add(1, Ordering::SeqCst), 0, "two drive at a time");
+            loop {
+                yield_now();
+                if ends_suddenly && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.5) {
+                    seen.drivers.fetch_sub(1, Ordering::SeqCst);
+                    seen.lost.fetch_add(seen.queue.abandon().len(), Ordering::SeqCst);
+                    return;
+                }
+                // In one step with the end of the drive: another may begin at once.
+                let last = seen.drivers.fetch_sub(1, Ordering::SeqCst);
+                let Some((going_on, batch)) = seen.queue.next(drive, |operation| operation.1 % 2 == 0) else {
+                    return;
+                };
+                seen.drivers.store(last, Ordering::SeqCst);
+                drive = going_on;
+                yield_now();
+                seen.done.lock().unwrap().extend(batch);
+            }
+        }
+
+        fn model(ends_suddenly: bool) {
+            let seen = Arc::new(Seen {
+                queue: Queue::new(CALLERS * EACH),
+                done: Mutex::default(),
+                lost: AtomicUsize::default(),
+                drivers: AtomicUsize::default(),
+            });
+            let callers: Vec<_> = (0..CALLERS)
+                .map(|caller| {
+                    let seen = seen.clone();
+                    spawn(move || {
+                        let mut driven = Vec::new();
+                        for turn in 0..EACH {
+                            if let Some(begun) = seen.queue.push((caller, turn)).unwrap() {
+                                let seen = seen.clone();
+                                driven.push(spawn(move || drive(&seen, begun, ends_suddenly)));
+                            }
+                            yield_now();
+                        }
+                        driven.into_iter().for_each(|driver| driver.join().unwrap());
+                    })
+                })
+                .collect();
+            callers.into_iter().for_each(|caller| caller.join().unwrap());
+            let done = seen.done.lock().unwrap();
+            assert_eq!(done.len() + seen.lost.load(Ordering::SeqCst), CALLERS * EACH);
+            for caller in 0..CALLERS {
+                let turns: Vec<_> = done.iter().filter(|one| one.0 == caller).map(|one| one.1).collect();
+                assert!(turns.is_sorted(), "{turns:?} of caller {caller} came in another order");
+            }
+            assert_eq!(seen.queue.len(), 0);
+        }
+
+        shuttle::check_random(|| model(false), 5_000);
+        shuttle::check_random(|| model(true), 5_000);
+    }
+}

@@ -1,0 +1,297 @@
+-- Many takes and refunds in one statement: one round trip, one flush for all of them.
+
+-- Seconds from `refilled_at` to `at`, none if it lies in the past: a whole number of microseconds as a double, divided by a
+-- million, as in Rust. The quick way does the same division; it is exact for less than a day, where an interval has no days.
+CREATE FUNCTION {schema}.elapsed(refilled_at timestamptz, at timestamptz) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN at - refilled_at < interval '1 day'
+    THEN GREATEST(0, date_part('epoch', at - refilled_at))
+    ELSE (extract(epoch FROM at - refilled_at) * 1000000)::bigint::double precision / 1e6::double precision
+END;
+
+-- As before, by `elapsed`.
+CREATE OR REPLACE FUNCTION {schema}.level(
+    tokens double precision, refilled_at timestamptz, at timestamptz, rate double precision, burst double precision
+) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN LEAST(burst, tokens + {schema}.elapsed(refilled_at, at) * rate);
+
+-- A take of one bucket alone: debits it, or finds that its level does not cover the cost. Gives whether it was debited, the
+-- moment, and the bucket as it is then, NULL if it has no row.
+--
+-- The guarded UPDATE comes first: on a refusal its guard is false, so that nothing is locked, written or flushed. Only when it
+-- changed nothing is it asked why: no row (it is minted and debited in one INSERT), or not enough. If another transaction
+-- interferes between the statements, each of which sees what was committed before it, it starts over.
+CREATE FUNCTION {schema}.take_one(
+    the_scope text, the_key uuid, cost double precision, rate double precision, burst double precision,
+    at timestamptz, lock_timeout_ms integer,
+    OUT granted boolean, OUT decided_at timestamptz, OUT bucket_tokens double precision, OUT bucket_refilled_at timestamptz
+)
+LANGUAGE plpgsql SET enable_seqscan = off
+AS $$
+DECLARE
+    setting text;
+BEGIN
+    -- Each statement here must see what was committed before it. The client repeats the call in such a transaction.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'take_one needs a read committed transaction' USING ERRCODE = 'AD001';
+    END IF;
+    setting := set_config('lock_timeout', lock_timeout_ms::text, true);
+    decided_at := COALESCE(at, clock_timestamp());
+    FOR attempt IN 1..10 LOOP
+        UPDATE {schema}.rate_budgets AS b
+        SET tokens = {schema}.level(b.tokens, b.refilled_at, decided_at, rate, burst) - cost,
+            refilled_at = GREATEST(b.refilled_at, decided_at)
+        WHERE b.scope = the_scope AND b.bucket_key = the_key
+          AND {schema}.level(b.tokens, b.refilled_at, decided_at, rate, burst) >= cost
+        RETURNING b.tokens, b.refilled_at INTO bucket_tokens, bucket_refilled_at;
+        granted := FOUND;
+        IF granted THEN
+            RETURN;
+        END IF;
+
+        SELECT b.tokens, b.refilled_at INTO bucket_tokens, bucket_refilled_at
+        FROM {schema}.rate_budgets AS b
+        WHERE b.scope = the_scope AND b.bucket_key = the_key;
+        IF FOUND THEN
+            CONTINUE WHEN {schema}.level(bucket_tokens, bucket_refilled_at, decided_at, rate, burst) >= cost;
+            -- Only a lost race has a transaction id, for the row it locked and did not change. It has nothing to keep, so
+            -- its end need not wait for the disk, and the next in line need not wait for it.
+            IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+                setting := set_config('synchronous_commit', 'off', true);
+            END IF;
+            RETURN;
+        END IF;
+
+        INSERT INTO {schema}.rate_budgets AS b (scope, bucket_key, tokens, refilled_at)
+        VALUES (the_scope, the_key, burst - cost, decided_at)
+        ON CONFLICT ON CONSTRAINT rate_budgets_pkey DO NOTHING
+        RETURNING b.tokens, b.refilled_at INTO bucket_tokens, bucket_refilled_at;
+        granted := FOUND;
+        IF granted THEN
+            RETURN;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION 'bucket (%, %) changed too often', the_scope, the_key USING ERRCODE = 'serialization_failure';
+END
+$$;
+
+-- Walks a batch of runs in their order. A run is one take, or the same take of one bucket `run_times` times; it has as many
+-- lines as `run_lines` says, one if that is NULL. A line with a cost below zero gives back.
+--
+-- The buckets are in the order of (scope, key), each once: the order of the locks. `least_costs`, `rates` and `bursts` bound
+-- what the lines want of each: a bucket whose level by the highest rate and burst does not cover the least cost pays for
+-- nothing, and is neither locked nor written. A take with several lines may find one bucket full and another empty; so where
+-- there is one, all buckets are looked at first, and only those are locked that a grant debits.
+--
+-- Gives the moment, each bucket as it was found (NULL for one without a row), and how many of each run were granted: the
+-- first ones. From these the caller works out every answer by the law. -1 is for a run that needs a bucket which somebody
+-- else holds; only a `careful` call passes over such buckets, any other waits for them.
+--
+-- If a bucket changes between the look and the lock, or is minted by somebody else, the call fails with a serialization
+-- failure and has done nothing.
+CREATE FUNCTION {schema}.take_many(
+    scopes text[], keys uuid[],
+    least_costs double precision[], rates double precision[], bursts double precision[],
+    line_buckets integer[], line_costs double precision[], line_rates double precision[], line_bursts double precision[],
+    run_lines integer[], run_times integer[],
+    at timestamptz, lock_timeout_ms integer, careful boolean,
+    OUT decided_at timestamptz, OUT bucket_tokens double precision[], OUT bucket_refilled_at timestamptz[],
+    OUT granted integer[]
+)
+LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    buckets CONSTANT integer := cardinality(scopes);
+    free boolean[];                 -- Which buckets a careful call may lock; NULL for all.
+    wanted boolean[];               -- Which buckets the look found to be debited; NULL for all.
+    held bigint[];                  -- The numbers of the buckets that are locked.
+    is_held boolean[];              -- NULL if all are.
+    places tid[];
+    holds double precision[];       -- What each bucket holds, as the walk goes on; NULL for one without a row.
+    elapsed double precision[];     -- Seconds since they were refilled; zero once debited here.
+    touched boolean[];              -- True if debited, false if only given back.
+    minted integer;
+    first_line integer;
+    last_line integer;
+    lines integer;
+    bucket integer;
+    cost double precision;
+    level double precision;
+    levels double precision[];
+    times integer;
+    fits boolean;
+    busy boolean;
+    changes integer;                -- How many buckets are touched.
+    written integer;
+    setting text;
+BEGIN
+    -- Each statement here must see what was committed before it. The client repeats the call in such a transaction.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'take_many needs a read committed transaction' USING ERRCODE = 'AD001';
+    END IF;
+    setting := set_config('lock_timeout', lock_timeout_ms::text, true);
+    decided_at := COALESCE(at, clock_timestamp());
+
+    FOR pass IN (CASE WHEN run_lines IS NULL THEN 2 ELSE 1 END)..2 LOOP
+        held := NULL;
+        is_held := NULL;
+        IF pass = 2 THEN
+            IF careful THEN
+                SELECT array_agg(f.n IS NOT NULL) INTO free FROM (
+                    SELECT locked.n
+                    FROM generate_series(1, buckets) AS all_of(n)
+                    LEFT JOIN (
+                        SELECT l.n
+                        FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
+                        JOIN {schema}.rate_budgets AS b ON b.scope = l.scope AND b.bucket_key = l.key
+                        WHERE wanted IS NULL OR wanted[l.n]
+                        ORDER BY l.n
+                        FOR UPDATE OF b SKIP LOCKED
+                    ) AS locked ON locked.n = all_of.n
+                    ORDER BY all_of.n
+                ) AS f;
+            END IF;
+            SELECT array_agg(f.n), array_agg(f.ctid), array_agg(f.tokens), array_agg(f.refilled_at),
+                   array_agg({schema}.elapsed(f.refilled_at, decided_at))
+            INTO held, places, bucket_tokens, bucket_refilled_at, elapsed
+            FROM (
+                SELECT l.n, b.ctid, b.tokens, b.refilled_at
+                FROM unnest(scopes, keys, least_costs, rates, bursts) WITH ORDINALITY AS l(scope, key, cost, rate, burst, n)
+                JOIN {schema}.rate_budgets AS b ON b.scope = l.scope AND b.bucket_key = l.key
+                WHERE (wanted IS NULL OR wanted[l.n]) AND (free IS NULL OR free[l.n])
+                  AND {schema}.level(b.tokens, b.refilled_at, decided_at, l.rate, l.burst) >= l.cost
+                ORDER BY l.n
+                FOR UPDATE OF b
+            ) AS f;
+        END IF;
+        IF held IS NULL OR cardinality(held) < buckets THEN
+            SELECT array_agg(f.ctid), array_agg(f.tokens), array_agg(f.refilled_at),
+                   array_agg({schema}.elapsed(f.refilled_at, decided_at)), array_agg(f.is_held)
+            INTO places, bucket_tokens, bucket_refilled_at, elapsed, is_held
+            FROM (
+                SELECT b.ctid, b.tokens, b.refilled_at, h.n IS NOT NULL AS is_held
+                FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
+                LEFT JOIN {schema}.rate_budgets AS b ON b.scope = l.scope AND b.bucket_key = l.key
+                LEFT JOIN unnest(held) AS h(n) ON h.n = l.n
+                ORDER BY l.n
+            ) AS f;
+        END IF;
+
+        holds := bucket_tokens;
+        touched := array_fill(NULL::boolean, ARRAY[buckets]);
+        granted := array_fill(0, ARRAY[cardinality(run_times)]);
+        minted := 0;
+        changes := 0;
+        last_line := 0;
+        FOR run IN 1..cardinality(run_times) LOOP
+            lines := CASE WHEN run_lines IS NULL THEN 1 ELSE run_lines[run] END;
+            first_line := last_line + 1;
+            last_line := last_line + lines;
+            IF line_costs[first_line] >= 0 AND lines = 1 THEN
+                bucket := line_buckets[first_line];
+                cost := line_costs[first_line];
+                level := LEAST(line_bursts[first_line], holds[bucket] + elapsed[bucket] * line_rates[first_line]);
+                CONTINUE WHEN level < cost;
+                busy := pass = 2 AND NOT is_held[bucket] AND places[bucket] IS NOT NULL;
+                IF busy THEN
+                    IF NOT careful THEN
+                        RAISE EXCEPTION 'a bucket changed meanwhile' USING ERRCODE = 'serialization_failure';
+                    END IF;
+                    granted[run] := -1;
+                    CONTINUE;
+                END IF;
+                IF holds[bucket] IS NULL THEN
+                    minted := minted + 1;
+                END IF;
+                times := 0;
+                WHILE times < run_times[run] AND level >= cost LOOP
+                    level := level - cost;
+                    times := times + 1;
+                END LOOP;
+                granted[run] := times;
+                IF touched[bucket] IS NULL THEN
+                    changes := changes + 1;
+                END IF;
+                holds[bucket] := level;
+                elapsed[bucket] := 0;
+                touched[bucket] := true;
+            ELSE
+                -- One time. A take of several lines, or what is given back; the latter only where there is a row.
+                fits := true;
+                busy := false;
+                FOR line IN first_line..last_line LOOP
+                    bucket := line_buckets[line];
+                    IF line_costs[line] >= 0 THEN
+                        level := LEAST(line_bursts[line], holds[bucket] + elapsed[bucket] * line_rates[line]);
+                        fits := level >= line_costs[line];
+                        EXIT WHEN NOT fits;
+                        levels[line] := level;
+                    END IF;
+                    busy := busy OR (pass = 2 AND NOT is_held[bucket] AND places[bucket] IS NOT NULL);
+                END LOOP;
+                CONTINUE WHEN NOT fits;
+                IF busy THEN
+                    IF NOT careful THEN
+                        RAISE EXCEPTION 'a bucket changed meanwhile' USING ERRCODE = 'serialization_failure';
+                    END IF;
+                    granted[run] := -1;
+                    CONTINUE;
+                END IF;
+                granted[run] := 1;
+                FOR line IN first_line..last_line LOOP
+                    bucket := line_buckets[line];
+                    IF touched[bucket] IS NULL AND (line_costs[line] >= 0 OR holds[bucket] IS NOT NULL) THEN
+                        changes := changes + 1;
+                    END IF;
+                    IF line_costs[line] >= 0 THEN
+                        IF holds[bucket] IS NULL THEN
+                            minted := minted + 1;
+                        END IF;
+                        holds[bucket] := levels[line] - line_costs[line];
+                        elapsed[bucket] := 0;
+                        touched[bucket] := true;
+                    ELSIF holds[bucket] IS NOT NULL THEN
+                        FOR time IN 1..run_times[run] LOOP
+                            holds[bucket] := LEAST(line_bursts[line], holds[bucket] - line_costs[line]);
+                        END LOOP;
+                        touched[bucket] := COALESCE(touched[bucket], false);
+                    END IF;
+                END LOOP;
+            END IF;
+        END LOOP;
+
+        EXIT WHEN changes = 0;
+        IF pass = 1 THEN
+            wanted := ARRAY(SELECT t.it IS NOT NULL FROM unnest(touched) WITH ORDINALITY AS t(it, n) ORDER BY t.n);
+        END IF;
+    END LOOP;
+
+    IF changes = 0 THEN
+        -- Locked, and then not enough: it has nothing to keep, so its end need not wait for the disk.
+        IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+            setting := set_config('synchronous_commit', 'off', true);
+        END IF;
+        RETURN;
+    END IF;
+    UPDATE {schema}.rate_budgets AS b
+    SET tokens = t.tokens,
+        refilled_at = CASE WHEN t.is_debited THEN GREATEST(b.refilled_at, decided_at) ELSE b.refilled_at END
+    FROM unnest(places, holds, touched) AS t(place, tokens, is_debited)
+    WHERE b.ctid = t.place AND t.is_debited IS NOT NULL;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF minted > 0 THEN
+        INSERT INTO {schema}.rate_budgets AS b (scope, bucket_key, tokens, refilled_at)
+        SELECT t.scope, t.key, t.tokens, decided_at
+        FROM unnest(scopes, keys, places, holds, touched) WITH ORDINALITY AS t(scope, key, place, tokens, is_debited, n)
+        WHERE t.place IS NULL AND t.is_debited
+        ORDER BY t.n
+        ON CONFLICT ON CONSTRAINT rate_budgets_pkey DO NOTHING;
+        GET DIAGNOSTICS minted = ROW_COUNT;
+        written := written + minted;
+    END IF;
+    IF written <> changes THEN
+        RAISE EXCEPTION 'a bucket was minted meanwhile' USING ERRCODE = 'serialization_failure';
+    END IF;
+END
+$$;

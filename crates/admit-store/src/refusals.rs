@@ -1,0 +1,181 @@
+//! Refusals that need no look at the store.
+//!
+//! A bucket that was seen too empty stays too empty until its level by the law covers the cost. So what was seen is remembered,
+//! and a take that it could not pay for at the latest moment that it may be now is refused here. Nothing is ever granted from
+//! memory. A smaller cost or a larger budget needs no rule of its own, as the law is asked with those of the take; and what
+//! this process itself grants or gives back is forgotten.
+//!
+//! The one error there can be is a refusal too many, until the wait that was told is over: another process gave back tokens,
+//! deleted the bucket or took from it by a larger budget, or the store's clock stepped forward.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use admit::{Bucket, Decision, Key, Line, Now, Scope, Take, Timestamp};
+
+/// A bounded memory of buckets: each has one place, which it shares with others, and the last that was seen keeps it.
+pub(crate) struct Refusals {
+    places: Box<[Mutex<Place>]>,
+    hasher: RandomState,
+}
+
+#[derive(Default)]
+struct Place {
+    seen: Option<Seen>,
+    /// How often something was forgotten here.
+    forgotten: u64,
+}
+
+/// A bucket as the store told it, at most as full as that since.
+struct Seen {
+    scope: Scope,
+    key: Key,
+    bucket: Bucket,
+    sighting: Sighting,
+}
+
+/// When a bucket was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sighting {
+    /// The store's clock showed `at`, some time between these two moments of a clock of this process.
+    ByStore { at: Timestamp, sent: Timestamp, answered: Timestamp },
+    /// The caller said what time it was.
+    ByCaller,
+}
+
+/// What memory says to a take.
+pub(crate) enum Recalled {
+    /// Its buckets, as they were seen, cannot pay for it.
+    Refused(Decision),
+    /// The store has to be asked, and what it tells be [remembered](Refusals::remember) with this.
+    Unknown(Stamp),
+}
+
+/// How often the buckets of a take were forgotten, when it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(u64);
+
+impl Refusals {
+    /// Remembers up to `places` buckets; with none, nothing.
+    pub(crate) fn new(places: usize) -> Self {
+        let places = (0..places).map(|_| Mutex::default()).collect();
+        Self { places, hasher: RandomState::new() }
+    }
+
+    /// Whether the buckets of a take, as they were seen, cannot pay for it. `local` is a clock of this process that never
+    /// steps.
+    pub(crate) fn recall(&self, take: &Take, now: Now, local: impl Fn() -> Timestamp) -> Recalled {
+        let mut seen = Vec::new();
+        for line in take.lines() {
+            let Some(number) = self.number(&line.scope, line.key) else { break };
+            let place = self.place(number);
+            let this = |seen: &&Seen| seen.key == line.key && seen.scope == line.scope;
+            seen.extend(place.seen.as_ref().filter(this).map(|seen| (seen.bucket, seen.sighting)));
+        }
+        if seen.len() == take.lines().len()
+            && let Some(refused) = refuse(take, &seen, now, local)
+        {
+            return Recalled::Refused(refused);
+        }
+        if !seen.is_empty() {
+            // By its budget there may come to be more than was seen; those that come after it have to wait for that.
+            take.lines().iter().for_each(|line| self.forget(&line.scope, line.key));
+        }
+        Recalled::Unknown(self.stamp(take))
+    }
+
+    fn stamp(&self, take: &Take) -> Stamp {
+        let numbers = take.lines().iter().filter_map(|line| self.number(&line.scope, line.key));
+        Stamp(numbers.fold(0, |sum, number| sum.wrapping_add(self.place(number).forgotten)))
+    }
+
+    /// Remembers the buckets of a take that the store refused, unless one was forgotten since it came.
+    pub(crate) fn remember(&self, stamp: Stamp, take: &Take, buckets: &[Option<Bucket>], sighting: Sighting) {
+        let numbers: Option<Vec<usize>> =
+            take.lines().iter().map(|line| self.number(&line.scope, line.key)).collect();
+        let Some(numbers) = numbers else { return };
+        // All at once, and in one order, so that nothing is forgotten in between.
+        let mut held: BTreeMap<usize, MutexGuard<'_, Place>> = numbers
+            .iter()
+            .copied()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .map(|n| (n, self.place(n)))
+            .collect();
+        let forgotten = numbers.iter().fold(0_u64, |sum, number| sum.wrapping_add(held[number].forgotten));
+        if Stamp(forgotten) != stamp {
+            return;
+        }
+        for ((line, number), bucket) in take.lines().iter().zip(numbers).zip(buckets) {
+            if let (Some(place), Some(bucket)) = (held.get_mut(&number), *bucket) {
+                place.seen = Some(Seen { scope: line.scope.clone(), key: line.key, bucket, sighting });
+            }
+        }
+    }
+
+    /// The bucket may come to be fuller than it was seen. To be called before what fills it is queued, if takes that are queued
+    /// later are decided later; else after it is done.
+    pub(crate) fn forget(&self, scope: &Scope, key: Key) {
+        if let Some(number) = self.number(scope, key) {
+            let mut place = self.place(number);
+            place.forgotten = place.forgotten.wrapping_add(1);
+            place.seen = None;
+        }
+    }
+
+    /// Forgets all buckets, after some were swept.
+    pub(crate) fn forget_all(&self) {
+        for number in 0..self.places.len() {
+            let mut place = self.place(number);
+            place.forgotten = place.forgotten.wrapping_add(1);
+            place.seen = None;
+        }
+    }
+
+    /// The bucket was seen again, and paid.
+    pub(crate) fn clear(&self, scope: &Scope, key: Key) {
+        if let Some(number) = self.number(scope, key) {
+            self.place(number).seen = None;
+        }
+    }
+
+    /// Where a bucket is kept; nowhere if there are no places.
+    fn number(&self, scope: &Scope, key: Key) -> Option<usize> {
+        (self.hasher.hash_one((scope, key)) as usize).checked_rem(self.places.len())
+    }
+
+    fn place(&self, number: usize) -> MutexGuard<'_, Place> {
+        self.places[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The refusal of a take by what was seen of its buckets, if there is one.
+fn refuse(
+    take: &Take,
+    seen: &[(Bucket, Sighting)],
+    now: Now,
+    local: impl Fn() -> Timestamp,
+) -> Option<Decision> {
+    let (earliest, latest) = match now {
+        Now::At(moment) => (moment, moment),
+        Now::Store => {
+            let local = local();
+            let mut bounds = (Timestamp::MIN, Timestamp::MAX);
+            for (_, sighting) in seen {
+                let Sighting::ByStore { at, sent, answered } = *sighting else { return None };
+                bounds.0 = bounds.0.max(at.saturating_add(local.since(answered)));
+                bounds.1 = bounds.1.min(at.saturating_add(local.since(sent)));
+            }
+            bounds
+        }
+    };
+    let is_short = |(line, (bucket, _)): (&Line, &(Bucket, Sighting))| {
+        bucket.level(line.budget, latest) < line.cost.tokens()
+    };
+    take.lines().iter().zip(seen).any(is_short).then(|| {
+        let buckets: Vec<Option<Bucket>> = seen.iter().map(|(bucket, _)| Some(*bucket)).collect();
+        // By the earliest moment that it may be, so that no wait is told too short.
+        take.refused(earliest, &buckets)
+    })
+}

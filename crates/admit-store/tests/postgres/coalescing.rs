@@ -1,0 +1,336 @@
+//! Takes that share a statement: each its own answer, and nothing lost between them.
+
+use std::time::Duration;
+
+use admit::{BudgetStore, Charge, Decision, Now, Rules, TakeError, Timestamp, UnavailableKind, Wait};
+use admit_store::memory::MemoryStore;
+use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
+use admit_testbed::{Postgres, Shutdown};
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use crate::{INGEST, READ, charge, rules, store};
+
+fn at(micros: i64) -> Now {
+    Now::At(Timestamp::from_unix_micros(1_700_000_000_000_000 + micros).unwrap())
+}
+
+/// A session of its own.
+async fn session(postgres: &Postgres) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Until so many sessions wait for a lock.
+async fn waiting(postgres: &Postgres, sessions: &str) {
+    while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != sessions {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn tokens(postgres: &Postgres) -> Vec<String> {
+    let answer = postgres.psql("SELECT tokens FROM admit.rate_budgets ORDER BY scope, bucket_key").unwrap();
+    answer.lines().map(str::to_owned).collect()
+}
+
+fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
+    match answer {
+        Err(TakeError::Unavailable(cause)) => cause.kind(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(Vec<Charge>),
+    Refund(Vec<Charge>),
+}
+
+fn steps() -> impl Strategy<Value = (i64, Vec<Step>)> {
+    // Costs and budgets that differ on one bucket, and doubles whose sums depend on their order.
+    let cost = prop_oneof![Just(1.0), Just(0.1), Just(0.7), Just(3.0), Just(12.0)];
+    let budget =
+        prop_oneof![Just("10/s"), Just("3/s burst 7"), Just("0.3/s burst 20"), Just("100/minute burst 5")];
+    let one = (prop::bool::ANY, 0..3_u8, cost, budget);
+    let charge = one.prop_map(|(scope, key, cost, budget)| {
+        charge(if scope { INGEST } else { READ }, &format!("key {key}"), cost, budget)
+    });
+    let charges = prop_oneof![
+        3 => prop::collection::vec(charge.clone(), 1),
+        1 => prop::collection::vec(charge, 1..4),
+    ];
+    let step = prop_oneof![
+        4 => charges.clone().prop_map(Step::Take),
+        1 => charges.prop_map(Step::Refund),
+    ];
+    // Some takes many times over, as on a hot bucket.
+    let some = (step, 1..6_usize).prop_map(|(step, times)| vec![step; times]);
+    (0..2_000_000_i64, prop::collection::vec(some, 1..12).prop_map(|steps| steps.concat()))
+}
+
+/// What a store answers when asked for all steps before it has answered any.
+async fn at_once(
+    store: &impl BudgetStore,
+    now: Now,
+    steps: &[Step],
+) -> Vec<Option<Result<Decision, TakeError>>> {
+    join_all(steps.iter().map(|step| -> BoxFuture<'_, _> {
+        match step {
+            Step::Take(charges) => store.take(charges, now).map(Some).boxed(),
+            Step::Refund(charges) => store.refund(charges).map(|done| done.err().map(Err)).boxed(),
+        }
+    }))
+    .await
+}
+
+/// The same answers as one after the other, to the last bit; with sharing and without, with memory of refusals and without.
+#[tokio::test]
+async fn a_batch_answers_as_one_after_the_other() {
+    let postgres = Postgres::fast().unwrap();
+    let mut runner = TestRunner::deterministic();
+    for (batch, refusals) in [(4_096, 16_384), (4_096, 0), (1, 16_384), (3, 2), (1, 0)] {
+        for case in 0..40 {
+            postgres.psql("DROP SCHEMA IF EXISTS admit CASCADE").unwrap();
+            let mut config = PostgresConfig::new(postgres.url());
+            (config.batch, config.refusals) = (batch, refusals);
+            let store = PostgresStore::connect(config, rules()).await.unwrap();
+            let reference = MemoryStore::new(rules());
+            let mut now = 0;
+            for _ in 0..4 {
+                let (later, steps) = steps().new_tree(&mut runner).unwrap().current();
+                now += later;
+                let answers = at_once(&store, at(now), &steps).await;
+                let mut expected = Vec::new();
+                for step in &steps {
+                    expected.extend(at_once(&reference, at(now), std::slice::from_ref(step)).await);
+                }
+                for ((step, answer), expected) in steps.iter().zip(answers).zip(expected) {
+                    match (answer, expected) {
+                        (Some(Ok(answer)), Some(Ok(expected))) => {
+                            assert_eq!(
+                                answer, expected,
+                                "batch {batch}, refusals {refusals}, case {case}: {step:?}"
+                            );
+                        }
+                        (None, None) => {}
+                        (Some(Err(_)), Some(Err(_))) => {} // Budgets that conflict within a take.
+                        other => panic!("{step:?}: {other:?}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_takes_share_a_statement() {
+    let postgres = Postgres::with_settings(["autovacuum=off", "checkpoint_timeout=1d"]).unwrap();
+    let store = store(&postgres.url()).await;
+    let one = [charge(INGEST, "hot", 1.0, "100/hour")];
+    let transactions = || -> u64 {
+        postgres.psql("SELECT pg_snapshot_xmax(pg_current_snapshot())").unwrap().parse().unwrap()
+    };
+    let before = transactions();
+    let answers = join_all((0..300).map(|_| store.take(&one, Now::Store))).await;
+    let granted = answers.iter().filter(|answer| answer.as_ref().unwrap().is_granted()).count();
+    assert_eq!(granted, 100);
+    assert!(transactions() - before <= 3, "{} transactions", transactions() - before);
+    assert_eq!(
+        answers.iter().position(|answer| !answer.as_ref().unwrap().is_granted()),
+        Some(100),
+        "first come"
+    );
+}
+
+/// A caller that went away before its take was sent was never debited; one that went away while it was in flight gets its
+/// tokens back.
+#[tokio::test]
+async fn a_cancelled_caller_neither_loses_nor_leaks_tokens() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let one = [charge(INGEST, "k", 1.0, "10/hour")];
+    assert!(store.take(&one, Now::Store).await.unwrap().is_granted());
+    let holder = session(&postgres).await;
+    holder.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+
+    let mut in_flight = store.take(&one, Now::Store).boxed();
+    assert!((&mut in_flight).now_or_never().is_none());
+    waiting(&postgres, "1").await;
+    let mut queued = store.take(&one, Now::Store).boxed();
+    let stays = store.take(&one, Now::Store);
+    assert!((&mut queued).now_or_never().is_none());
+    drop(in_flight);
+    drop(queued);
+    let (stays, _) = tokio::join!(stays, holder.batch_execute("ROLLBACK"));
+    let Decision::Granted(grant) = stays.unwrap() else { panic!() };
+    assert!(grant.left[0].unwrap() < 9.0, "at most what the one in flight had not given back yet");
+    // What is given back waits in the same queue, so it is there after one more of it.
+    store.refund(&[charge(READ, "nobody", 1.0, "1/s")]).await.unwrap();
+    let left: f64 = tokens(&postgres)[0].parse().unwrap();
+    assert!((8.0..8.1).contains(&left), "{left} left of 10, two were spent");
+    assert_eq!(store.unanswered_takes(), 0);
+}
+
+/// Neither a grant without a debit, nor a caller that waits for ever.
+#[tokio::test]
+async fn a_connection_that_is_cut_is_unavailable_for_all_in_the_batch() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let hot = [charge(INGEST, "hot", 1.0, "1000/hour")];
+    assert!(store.take(&hot, Now::Store).await.unwrap().is_granted());
+    let before = tokens(&postgres);
+    let holder = session(&postgres).await;
+    holder.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let takes = join_all((0..50).map(|_| store.take(&hot, Now::Store)));
+    let cut = async {
+        waiting(&postgres, "1").await;
+        postgres.psql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted").unwrap();
+    };
+    let (answers, ()) = tokio::join!(takes, cut);
+    for answer in answers {
+        assert_eq!(kind(answer), UnavailableKind::Broken);
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(tokens(&postgres), before, "nothing was granted, nothing was debited");
+    assert_eq!(store.unanswered_takes(), 50);
+    assert!(store.take(&hot, Now::Store).await.unwrap().is_granted());
+}
+
+/// Somebody holds the row of one bucket for longer than the store waits for locks.
+#[tokio::test]
+async fn a_bucket_that_is_held_keeps_no_other_waiting_for_ever() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_millis(100);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let held = [charge(INGEST, "held", 1.0, "10/s")];
+    let free = [charge(READ, "free", 1.0, "10/s")];
+    let both = [held[0].clone(), free[0].clone()];
+    let new = [charge(READ, "new", 1.0, "10/s")];
+    assert!(store.take(&both, Now::Store).await.unwrap().is_granted());
+    let holder = session(&postgres).await;
+    let hold = format!("BEGIN; SELECT FROM admit.rate_budgets WHERE scope = '{INGEST}' FOR UPDATE");
+    holder.batch_execute(&hold).await.unwrap();
+    for _ in 0..2 {
+        let (on_held, on_free, on_both, on_new) = tokio::join!(
+            store.take(&held, Now::Store),
+            store.take(&free, Now::Store),
+            store.take(&both, Now::Store),
+            store.take(&new, Now::Store),
+        );
+        assert_eq!(kind(on_held), UnavailableKind::TimedOut);
+        assert_eq!(kind(on_both), UnavailableKind::TimedOut);
+        assert!(on_free.unwrap().is_granted() && on_new.unwrap().is_granted());
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert!(store.take(&both, Now::Store).await.unwrap().is_granted());
+}
+
+#[tokio::test]
+async fn a_full_queue_is_unavailable() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.queue = 10;
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let one = [charge(INGEST, "k", 1.0, "1000/hour")];
+    let answers = join_all((0..30).map(|_| store.take(&one, Now::Store))).await;
+    let (granted, full): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    assert_eq!(granted.len(), 10);
+    assert!(full.into_iter().all(|answer| kind(answer) == UnavailableKind::Full));
+}
+
+/// A take that the tables do not accept, here for a scope that somebody took out of the constraint, fails alone.
+#[tokio::test]
+async fn a_take_that_fails_takes_no_other_with_it() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let check = format!("ALTER TABLE admit.rate_budgets ADD CHECK (scope <> '{READ}')");
+    postgres.psql(&check).unwrap();
+    let (good, bad) = ([charge(INGEST, "k", 1.0, "10/s")], [charge(READ, "k", 1.0, "10/s")]);
+    let (one, two, three) = tokio::join!(
+        store.take(&good, Now::Store),
+        store.take(&bad, Now::Store),
+        store.take(&good, Now::Store),
+    );
+    assert!(one.unwrap().is_granted() && three.unwrap().is_granted());
+    assert_eq!(kind(two), UnavailableKind::Rejected);
+}
+
+/// While the wait lasts, the store is not asked: it may even be down.
+#[tokio::test]
+async fn a_bucket_that_is_known_to_be_empty_refuses_without_the_server() {
+    let postgres = Postgres::start().unwrap();
+    let store = store(&postgres.url()).await;
+    let one = [charge(INGEST, "k", 1.0, "2/hour")];
+    let (half, richer) = ([charge(INGEST, "k", 0.5, "2/hour")], [charge(INGEST, "k", 1.0, "7000/hour")]);
+    assert!(store.take(&[charge(INGEST, "k", 1.5, "2/hour")], Now::Store).await.unwrap().is_granted());
+    let first = store.take(&one, Now::Store).await.unwrap();
+    let wait = |decision: &Decision| match decision.refusal().unwrap().longest() {
+        (0, Wait::After(wait)) => wait,
+        other => panic!("{other:?}"),
+    };
+    postgres.stop(Shutdown::Fast).unwrap();
+    for _ in 0..100 {
+        let again = store.take(&one, Now::Store).await.unwrap();
+        assert!(wait(&again) <= wait(&first) && wait(&again) > wait(&first) - Duration::from_secs(60));
+    }
+    assert_eq!(kind(store.take(&half, Now::Store).await), UnavailableKind::Refused, "that may fit");
+    postgres.start_again().unwrap();
+    assert!(store.take(&half, Now::Store).await.unwrap().is_granted());
+    assert!(!store.take(&one, Now::Store).await.unwrap().is_granted());
+    assert!(!store.take(&richer, Now::Store).await.unwrap().is_granted());
+
+    store.refund(&half).await.unwrap();
+    store.refund(&half).await.unwrap();
+    assert!(store.take(&one, Now::Store).await.unwrap().is_granted(), "what was given back is not forgotten");
+}
+
+/// The refusal is over with the wait that was told, to the microsecond, also for many charges.
+#[tokio::test]
+async fn a_remembered_refusal_ends_with_its_wait() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let many = [charge(INGEST, "k", 3.0, "3/s"), charge(READ, "k", 1.0, "1/s burst 5")];
+    assert!(store.take(&many, at(0)).await.unwrap().is_granted());
+    for micros in [0, 1, 500_000, 999_999] {
+        let refused = store.take(&many, at(micros)).await.unwrap();
+        let expected = Duration::from_micros(1_000_000 - micros.unsigned_abs());
+        assert_eq!(refused.refusal().unwrap().longest(), (0, Wait::After(expected)));
+    }
+    assert!(store.take(&many, at(1_000_000)).await.unwrap().is_granted());
+}
+
+/// Takes of several buckets in all orders from two stores never wait for each other in a circle.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_with_many_buckets_stay_exact_and_never_deadlock() {
+    let postgres = Postgres::fast().unwrap();
+    let stores = [store(&postgres.url()).await, store(&postgres.url()).await];
+    let (mut tasks, buckets, each) = (Vec::new(), 20_usize, 40_usize);
+    for turn in 0..800 {
+        let store = stores[turn % 2].clone();
+        tasks.push(tokio::spawn(async move {
+            let keys = [turn % buckets, (turn * 7 + 3) % buckets];
+            let budget = format!("{each}/hour burst {each}");
+            let charges = keys.map(|key| charge(INGEST, &format!("{key}"), 1.0, &budget));
+            (keys, store.take(&charges, at(0)).await.unwrap().is_granted())
+        }));
+    }
+    let mut spent = vec![0.0; buckets];
+    for task in tasks {
+        let (keys, granted) = task.await.unwrap();
+        if granted {
+            keys.iter().for_each(|&key| spent[key] += 1.0);
+        }
+    }
+    let left: f64 = tokens(&postgres).iter().map(|tokens| tokens.parse::<f64>().unwrap()).sum();
+    assert_eq!(left + spent.iter().sum::<f64>(), (buckets * each) as f64);
+    assert!(spent.iter().all(|&spent| spent <= each as f64));
+    let deadlocks =
+        postgres.psql("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").unwrap();
+    assert_eq!(deadlocks, "0");
+    let _ = Rules::new([INGEST]);
+}
