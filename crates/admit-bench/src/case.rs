@@ -68,13 +68,17 @@ impl Bar {
 /// How much Admit may grant of what is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
+    /// All of it.
     Exact,
+    /// No more than it; what a process holds of a bucket may be missing.
+    NeverOver,
 }
 
 impl Promise {
     pub(crate) fn is_kept(self, accuracy: Accuracy) -> bool {
         match self {
             Self::Exact => accuracy.admitted == accuracy.allowed,
+            Self::NeverOver => accuracy.admitted <= accuracy.allowed,
         }
     }
 }

@@ -12,8 +12,7 @@ use admit_tower::{Admitted, Limiter, Quota};
 use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
-use crate::engine::Debited;
-use crate::measured::Measured;
+use crate::engine::{Debited, Store};
 use crate::policy::{BudgetRule, CostSource, Policy};
 
 /// The body of an admitted request whose bytes were charged as they were announced. When it is dropped, the bytes that
@@ -21,19 +20,14 @@ use crate::policy::{BudgetRule, CostSource, Policy};
 pub(crate) struct Announced {
     body: Body,
     left: u64,
-    limiter: Limiter<Measured>,
+    limiter: Limiter<Store>,
     policy: Arc<Policy>,
     debited: Debited,
 }
 
 impl Announced {
     /// `debited` is what was charged for the request on budgets of `policy`, some of them by the byte.
-    pub(crate) fn watch(
-        body: Body,
-        debited: Debited,
-        policy: Arc<Policy>,
-        limiter: &Limiter<Measured>,
-    ) -> Body {
+    pub(crate) fn watch(body: Body, debited: Debited, policy: Arc<Policy>, limiter: &Limiter<Store>) -> Body {
         let left = body.size_hint().exact().unwrap_or_default();
         let is_by_the_byte = match &debited {
             Debited::Known(all) => all.iter().any(|admitted| !of_bytes(admitted, &policy, left).is_free()),

@@ -14,6 +14,7 @@ mod envoy;
 mod front;
 pub mod gateway;
 pub mod health;
+pub mod lease_metrics;
 pub mod measured;
 pub mod metrics;
 pub mod path;

@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::admin::DecisionTotals;
+use crate::lease_metrics::LeaseMetrics;
 use crate::reload::ReloadMetrics;
 use crate::store_metrics::StoreMetrics;
 
@@ -32,6 +33,8 @@ pub struct Metrics {
     totals: Family<OutcomeLabel, Counter>,
     /// How the store does.
     pub store: StoreMetrics,
+    /// What is leased of it.
+    pub leases: LeaseMetrics,
     /// How reloads of the policy went.
     pub reload: ReloadMetrics,
 }
@@ -82,6 +85,7 @@ impl Default for Metrics {
         registry.register("admit_upstream_failures", help, upstream_failures.clone());
         let reload = ReloadMetrics::register(&mut registry);
         let store = StoreMetrics::register(&mut registry);
+        let leases = LeaseMetrics::register(&mut registry);
         let totals = Family::default();
         Self {
             registry: Arc::new(registry),
@@ -92,6 +96,7 @@ impl Default for Metrics {
             upstream_failures,
             totals,
             store,
+            leases,
             reload,
         }
     }

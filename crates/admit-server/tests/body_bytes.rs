@@ -168,3 +168,47 @@ async fn a_shadow_is_given_back_what_never_came_also_where_another_budget_refuse
         }
     }
 }
+
+/// What comes back to a leased bucket in the store can be held beside a full one: more is granted than the budget allows.
+#[tokio::test]
+async fn bytes_that_never_came_go_back_to_the_store_only_where_nothing_is_leased() {
+    let upstream = upstream().await;
+    for lease in ["", "lease = \"50%\""] {
+        let budget = |name: &str, by: &str, mode: &str| {
+            format!(
+                "[budgets.{name}]\nrate = \"100000/hour burst 1000000\"\nby = \"{by}\"\n\
+                 cost = \"body_bytes\"\nmode = \"{mode}\"\n{lease}\n"
+            )
+        };
+        let policy = format!(
+            "upstream = \"http://{}\"\nretention = \"10h\"\n{}{}\
+             [[routes]]\nmatch = \"POST /upload\"\nbudgets = [\"all\", \"bytes\"]\n",
+            upstream.address,
+            budget("all", "const:all", "shadow"),
+            budget("bytes", "header:x-user", "enforce"),
+        );
+        let (gateway, metrics) = Server::gateway_with(&policy, Keys::default()).await;
+        let granted = |budget: &str, mode: &str| {
+            let text = metrics.encode().unwrap();
+            let name =
+                format!("admit_decisions_total{{budget=\"{budget}\",mode=\"{mode}\",outcome=\"granted\"}} ");
+            let count = text.lines().find_map(|line| line.strip_prefix(&name));
+            count.map_or(0, |count| count.parse::<u32>().unwrap())
+        };
+        let are_granted =
+            |times: u32| granted("all", "shadow") >= times && granted("bytes", "enforce") >= times;
+        let mut vanishing = TcpStream::connect(gateway.address).await.unwrap();
+        let head = "POST /upload HTTP/1.1\r\nHost: a\r\nX-User: ann\r\nContent-Length: 900000\r\n\r\n";
+        vanishing.write_all(head.as_bytes()).await.unwrap();
+        vanishing.write_all(&[0; 100_000]).await.unwrap();
+        while !are_granted(1) {
+            tokio::task::yield_now().await;
+        }
+        drop(vanishing);
+        while !are_granted(2) {
+            gateway.send(upload("ann"), "/upload", vec![0; 300_000]).await; // Fits once they were given back.
+        }
+        let text = metrics.encode().unwrap();
+        assert_eq!(text.contains("operation=\"refund\""), lease.is_empty(), "{lease:?}: {text}");
+    }
+}

@@ -58,6 +58,7 @@ fn a_whole_policy_means_what_it_says() {
         by = "ip"
         cost = "body_bytes"
         spent_by_replays = true
+        lease = "2.5%"
 
         [[routes]]
         match = "POST /v1/{project}/jobs"
@@ -74,6 +75,7 @@ fn a_whole_policy_means_what_it_says() {
     let policy = Policy::parse("admit.toml", text).unwrap();
     let [bytes, daily] = policy.budgets.as_slice() else { panic!("{:?}", policy.budgets) };
     assert_eq!((bytes.cost.clone(), bytes.spent_by_replays), (CostSource::BodyBytes, true));
+    assert_eq!((bytes.lease, daily.lease), ("2.5%".parse().ok(), None));
     assert_eq!((daily.mode, daily.when_unavailable), (Mode::Shadow, WhenUnavailable::Admit));
     let size = |tenant, plan| daily.budget_of(tenant, plan).burst().tokens();
     assert_eq!(

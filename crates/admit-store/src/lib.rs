@@ -29,8 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`AnyStore`] is one of them, chosen by a URL. [`maintenance`] sweeps what is over. The
-//! `conformance` feature holds the suite that every store runs.
+//! [`Leased`](leases::Leased) in front of one spends slices of a bucket in memory (feature `leases`). [`AnyStore`] is one of
+//! them, chosen by a URL. [`maintenance`] sweeps what is over. The `conformance` feature holds the suite that every store runs.
 
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod any;
@@ -44,6 +44,8 @@ mod refusals;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "leases")]
+pub mod leases;
 pub mod maintenance;
 #[cfg(feature = "memory")]
 pub mod memory;

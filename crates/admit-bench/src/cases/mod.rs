@@ -3,6 +3,7 @@
 mod envoy;
 mod footprint;
 mod large_table;
+mod leased;
 mod memory;
 mod others;
 mod postgres;
@@ -14,6 +15,7 @@ use crate::case::Case;
 /// All cases, in the order of the table.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = postgres::cases();
+    cases.push(leased::case());
     cases.push(processes::case());
     cases.push(large_table::case());
     cases.extend(memory::cases());

@@ -108,6 +108,8 @@ pub(crate) struct Callers<L> {
     callers: usize,
     keys: Arc<[Key]>,
     unit: Unit,
+    /// What the buckets are held to; [`open`] if nothing else is said.
+    budget: Option<Budget>,
     /// Whether it holds anybody to anything.
     limits: bool,
     runtime: Handle,
@@ -118,12 +120,18 @@ impl<L: Limiter> Callers<L> {
     pub(crate) fn new(limiter: L, callers: usize, keys: Arc<[Key]>, runtime: &Handle) -> Self {
         let unit = Unit::PerSecond;
         let per_second = Cell::new(0.0);
-        Self { limiter, callers, keys, unit, limits: true, runtime: runtime.clone(), per_second }
+        let (budget, limits) = (None, true);
+        Self { limiter, callers, keys, unit, budget, limits, runtime: runtime.clone(), per_second }
     }
 
     /// Measures the mean time of a request, instead of how many there are.
     pub(crate) fn latency(self) -> Self {
         Self { unit: Unit::Microseconds, ..self }
+    }
+
+    /// Asks by another budget than an open one, which does not refuse while the case runs either.
+    pub(crate) fn on(self, budget: Budget) -> Self {
+        Self { budget: Some(budget), ..self }
     }
 
     /// It grants everything.
@@ -134,7 +142,8 @@ impl<L: Limiter> Callers<L> {
 
 impl<L: Limiter> Side for Callers<L> {
     fn run(&self, time: Duration) -> Result<Vec<f64>> {
-        let asking = ask(&self.limiter, self.callers, &self.keys, open()?, Until::Time(time));
+        let budget = self.budget.map_or_else(open, Ok)?;
+        let asking = ask(&self.limiter, self.callers, &self.keys, budget, Until::Time(time));
         let done = self.runtime.block_on(asking)?;
         anyhow::ensure!(done.granted == done.requests, "an open budget refused");
         self.per_second.set(done.per_second());

@@ -84,6 +84,7 @@ pub(super) async fn reset(State(running): State<Running>, request: Request) -> R
     };
     match in_force.store.delete_bucket(scope, key).await {
         Ok(existed) => {
+            in_force.leased.forget(scope, &key);
             tracing::warn!(%scope, %key, existed, "a bucket was reset by the admin listener");
             Json(json!({"scope": scope.as_str(), "key": key.to_string(), "existed": existed})).into_response()
         }

@@ -1,7 +1,9 @@
 //! `admit check`.
 
+use std::fmt;
 use std::path::PathBuf;
 
+use admit_store::leases::Share;
 use clap::Args;
 use miette::IntoDiagnostic;
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use super::{Output, print};
 use crate::certificates::Certificates;
 use crate::gateway::Gateway;
 use crate::metrics::Metrics;
-use crate::policy::PolicyErrors;
+use crate::policy::{BudgetRule, PolicyErrors};
 use crate::source::Source;
 
 /// Tell everything that is wrong with a policy file, its keys and its certificates.
@@ -35,17 +37,20 @@ impl Check {
             Ok((policy, keys)) => {
                 let (budgets, routes) = (policy.budgets.len(), policy.routes.iter().count());
                 let (descriptors, keys) = (policy.descriptors.len(), keys.count());
+                let leased: Vec<_> = policy.budgets.iter().filter_map(leased).collect();
                 let warnings = policy.warnings();
                 let told = json!({
                     "file": file, "usable": true, "problems": [], "warnings": warnings,
                     "budgets": budgets, "routes": routes, "descriptors": descriptors, "keys": keys,
+                    "leases": leased.iter().map(Lease::json).collect::<Vec<_>>(),
                 });
                 output.tell(&told, |_| {
+                    let leases: String = leased.iter().map(|lease| format!("{lease}\n")).collect();
                     let warnings: String =
                         warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
                     format!(
                         "{file} can be used; budgets: {budgets}, routes: {routes}, descriptors: {descriptors}, \
-                         keys: {keys}\n{warnings}"
+                         keys: {keys}\n{leases}{warnings}"
                     )
                 });
                 return Ok(());
@@ -57,6 +62,34 @@ impl Check {
             print(&format!("{told:#}\n"));
         }
         Err(report)
+    }
+}
+
+/// A budget of which each process holds a part.
+struct Lease<'a> {
+    budget: &'a BudgetRule,
+    share: Share,
+}
+
+fn leased(budget: &BudgetRule) -> Option<Lease<'_>> {
+    budget.lease.map(|share| Lease { budget, share })
+}
+
+impl Lease<'_> {
+    fn json(&self) -> Value {
+        let tokens = self.share.of(self.budget.budget);
+        json!({"budget": self.budget.scope.as_str(), "share": self.share.to_string(), "tokens": tokens})
+    }
+}
+
+impl fmt::Display for Lease<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { budget: BudgetRule { scope, budget, .. }, share } = self;
+        let tokens = share.of(*budget);
+        write!(
+            f,
+            "{scope} is leased: each process may hold {share} of a bucket, {tokens} tokens that others lack"
+        )
     }
 }
 

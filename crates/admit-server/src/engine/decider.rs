@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admit_store::leases::Leased;
 use admit_tower::{Admitted, Limiter, Quota, ReadAhead, Rejected};
 use http::request::Parts;
 
@@ -11,8 +12,8 @@ use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::policy::Policy;
 
-/// The store of all fronts.
-pub type Store = Measured;
+/// The store of all fronts: what is not leased, and each slice, is a call that is measured.
+pub type Store = Leased<Measured>;
 
 /// The policy's budgets on a store. Clones share both.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use futures::future::join_all;
 use http::request::Parts;
 use tokio::sync::{Semaphore, watch};
 
-use crate::measured::Measured;
+use super::Store;
 use crate::metrics::{Metrics, ShadowMetrics};
 
 /// Of how many requests shadows are charged at once: while the store is slow, those of more are counted as unavailable.
@@ -18,7 +18,7 @@ const MAX_REQUESTS: usize = 1_024;
 /// Charges shadows. Clones share their bound.
 #[derive(Clone, Debug)]
 pub(super) struct Shadows {
-    limiter: Limiter<Measured>,
+    limiter: Limiter<Store>,
     metrics: ShadowMetrics,
     room: Arc<Semaphore>,
 }
@@ -52,7 +52,7 @@ impl Default for Debited {
 }
 
 impl Shadows {
-    pub(super) fn new(store: Measured, metrics: Metrics) -> Self {
+    pub(super) fn new(store: Store, metrics: Metrics) -> Self {
         let metrics = ShadowMetrics(metrics);
         let limiter = Limiter::new(store).observer(metrics.clone());
         Self { limiter, metrics, room: Arc::new(Semaphore::new(MAX_REQUESTS)) }

@@ -26,7 +26,7 @@ impl Health for StoreHealth {
         if !SERVICES.contains(&request.get_ref().service.as_str()) {
             return Err(Status::not_found("no such service is here"));
         }
-        let status = match health::probe(&self.0).await {
+        let status = match health::probe(self.0.store()).await {
             Ok(()) => ServingStatus::Serving,
             Err(cause) => {
                 tracing::error!(kind = %cause.kind(), error = %Causes(&cause), "not serving");

@@ -43,9 +43,15 @@ pub struct Front {
 }
 
 impl Front {
-    /// Decides by this policy, on this store.
+    /// Decides by this policy, on this store, of which nothing is held yet.
     pub fn new(policy: Arc<Policy>, keys: Arc<Keys>, store: AnyStore, metrics: Metrics) -> Self {
         let store = Measured::new(store, metrics.store.clone());
+        let leased = metrics.leases.lease(store, policy.leases());
+        Self::over(policy, keys, leased, metrics)
+    }
+
+    /// Decides by this policy, on this store and what is held of it.
+    pub fn over(policy: Arc<Policy>, keys: Arc<Keys>, store: Store, metrics: Metrics) -> Self {
         let decider = Decider::new(policy, store, metrics.clone());
         let bounds = Bounds { read_ahead: decider.read_ahead.clone(), ..Bounds::default() };
         Self { decider, keys, metrics, bounds }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use admit::{Budget, Cost, Retention, Scope};
+use admit_store::leases::Share;
 use toml::de::DeValue;
 
 use super::Server;
@@ -31,6 +32,8 @@ pub struct BudgetRule {
     pub when_unavailable: WhenUnavailable,
     /// Whether a refusal counts.
     pub mode: Mode,
+    /// How much of a bucket each process may hold and spend in memory; nothing if each charge asks the store.
+    pub lease: Option<Share>,
 }
 
 /// What happens to requests while the store cannot be asked.
@@ -71,6 +74,7 @@ impl BudgetRule {
             spent_by_replays: false,
             when_unavailable: WhenUnavailable::Refuse,
             mode: Mode::Enforce,
+            lease: None,
         }
     }
 
@@ -102,6 +106,7 @@ impl BudgetRule {
         let tenants = section.each("tenants", sizes).into_iter().collect();
         let by = section.required("by", "\"api_key\"", |value| key_source(value, problems));
         let cost = section.member("cost", |value| cost(value, problems));
+        let cost = cost.unwrap_or(CostSource::Constant(Cost::ONE));
         let spent_by_replays = section.member("spent_by_replays", boolean);
         let unavailable = [("refuse", WhenUnavailable::Refuse), ("admit", WhenUnavailable::Admit)];
         let when_unavailable = section.member("when_unavailable", one_of(&unavailable));
@@ -109,6 +114,10 @@ impl BudgetRule {
             server.check_identity(source, &format!("budget {name:?}"), &section.span_of("by"), problems);
         }
         let mode = section.member("mode", one_of(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)]));
+        let lease = section.member("lease", parsed::<Share>("a share of the burst, as in \"5%\""));
+        if let (Some(share), Some(budget)) = (lease, budget) {
+            check_lease(share, budget, &cost, section.span_of("lease"), problems);
+        }
         section.finish();
         Some(Self {
             scope: scope.ok()?,
@@ -116,11 +125,25 @@ impl BudgetRule {
             plans,
             tenants,
             by: by?,
-            cost: cost.unwrap_or(CostSource::Constant(Cost::ONE)),
+            cost,
             spent_by_replays: spent_by_replays.unwrap_or(false),
             when_unavailable: when_unavailable.unwrap_or(WhenUnavailable::Refuse),
             mode: mode.unwrap_or(Mode::Enforce),
+            lease,
         })
+    }
+}
+
+/// A slice has to be for more than the request that it is taken for.
+fn check_lease(share: Share, budget: Budget, cost: &CostSource, span: Span, problems: &Problems) {
+    let tokens = share.of(budget);
+    if let CostSource::Constant(cost) = cost
+        && tokens < 2.0 * cost.tokens()
+    {
+        let burst = budget.burst();
+        let message =
+            format!("{share} of a burst of {burst} is {tokens}, which is less than two requests cost");
+        problems.add(span, message, "leave lease out, or give it a larger share");
     }
 }
 

@@ -43,6 +43,7 @@ mod tokens;
 mod upstream;
 
 use admit::{Budget, Retention, Rules, Scope, Scopes};
+use admit_store::leases::Leases;
 
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
 pub use decisions::{Decisions, Prefix, PrefixError};
@@ -164,6 +165,12 @@ impl Policy {
     /// The scope of this name.
     pub fn scope(&self, name: &str) -> Option<(&Scope, Option<&BudgetRule>)> {
         self.scopes().find(|(scope, _)| scope.as_str() == name)
+    }
+
+    /// The budgets that are leased, and how much of each.
+    pub fn leases(&self) -> Leases {
+        let leased = |budget: &BudgetRule| Some((budget.scope.clone(), budget.lease?));
+        Leases::new(self.budgets.iter().filter_map(leased))
     }
 
     /// What it says that may mean something else than it seems to: for people, one line each.

@@ -31,7 +31,9 @@ use tower::{ServiceExt, service_fn};
 use crate::Front;
 use crate::bounds::Bounds;
 use crate::certificates::Certificates;
+use crate::engine::Store;
 use crate::gateway::Gateway;
+use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::policy::{Keys, KeysFrom, Policy, Server};
 use crate::source::{Content, Read, Source};
@@ -56,6 +58,8 @@ pub struct InForce {
     pub keys: Arc<Keys>,
     /// The store, held to the policy's rules.
     pub store: AnyStore,
+    /// The same, as requests are decided on it.
+    pub leased: Store,
     /// Since when.
     pub since: Timestamp,
     /// What its files had.
@@ -253,12 +257,18 @@ impl InForce {
             Some(gateway) => Some(gateway.under(&policy)),
             None => Gateway::new(&policy, shared.0.clone()).into_diagnostic()?,
         };
-        Ok(Self::of(Arc::new(policy), keys, content, store, shared, gateway))
+        let (metrics, _) = shared;
+        let measured = Measured::new(store.clone(), metrics.store.clone());
+        let leased = match before {
+            Some(before) => before.leased.over(measured, policy.leases()),
+            None => metrics.leases.lease(measured, policy.leases()),
+        };
+        Ok(Self::of(Arc::new(policy), keys, content, (store, leased), shared, gateway))
     }
 
     /// The same with other keys.
     fn with_keys(&self, keys: Keys, shared: Shares<'_>) -> Self {
-        let (policy, store) = (self.policy.clone(), self.store.clone());
+        let (policy, store) = (self.policy.clone(), (self.store.clone(), self.leased.clone()));
         let next = Self::of(policy, keys, self.content, store, shared, self.gateway.clone());
         Self { since: self.since, ..next }
     }
@@ -267,18 +277,18 @@ impl InForce {
         policy: Arc<Policy>,
         keys: Keys,
         content: Content,
-        store: AnyStore,
+        (store, leased): (AnyStore, Store),
         (metrics, bounds): Shares<'_>,
         gateway: Option<Gateway>,
     ) -> Self {
         let keys = Arc::new(keys);
-        let front =
-            Front::new(policy.clone(), keys.clone(), store.clone(), metrics.clone()).within(bounds.clone());
+        let front = Front::over(policy.clone(), keys.clone(), leased.clone(), metrics.clone());
+        let front = front.within(bounds.clone());
         let router = match &gateway {
             Some(gateway) => front.in_front_of(gateway.clone()),
             None => front.decide(),
         };
-        Self { policy, keys, store, since: SystemClock.now(), content, router, gateway }
+        Self { policy, keys, store, leased, since: SystemClock.now(), content, router, gateway }
     }
 
     /// What forwards requests, if the policy names an upstream.

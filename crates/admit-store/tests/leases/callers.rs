@@ -1,0 +1,174 @@
+//! Many callers of one process, some of whom go away.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use admit::{BudgetStore, Charge, Decision, ManualClock, Now, TakeError};
+use admit_store::conformance::{ALPHA, BETA, START, rules};
+use admit_store::leases::{Counts, Leased};
+use admit_store::memory::{Limits, MemoryStore};
+use tokio::task::JoinSet;
+
+use super::unsure::{Fate, Unsure};
+use super::{both, charge};
+
+fn one() -> [Charge; 1] {
+    [charge(ALPHA, "k", 1.0, "1000/hour")]
+}
+
+/// A bucket that was asked for often enough for the next ask to be for a slice of eight.
+async fn warm() -> (Unsure, Leased<Unsure>) {
+    let clock = ManualClock::at(START);
+    let unsure = Unsure::new(MemoryStore::with(rules(), Limits::default(), clock.clone()));
+    let store = Leased::with(unsure.clone(), both("50%"), clock, Counts::default());
+    for _ in 0..7 {
+        assert!(store.take(&one(), Now::Store).await.unwrap().is_granted());
+    }
+    assert_eq!(unsure.takes().len(), 3);
+    (unsure, store)
+}
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Lets a future run until it waits, and has it go away.
+fn leave(future: impl Future) {
+    let waker = Waker::from(Arc::new(Nobody));
+    let polled = pin!(future).poll(&mut Context::from_waker(&waker));
+    assert!(matches!(polled, Poll::Pending));
+}
+
+async fn settle() {
+    for _ in 0..16 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn one_slice_is_on_its_way_for_all_who_wait() {
+    let (unsure, store) = warm().await;
+    unsure.fates([Fate::Waits]);
+    let mut callers = JoinSet::new();
+    for _ in 0..8 {
+        let store = store.clone();
+        callers.spawn(async move { store.take(&one(), Now::Store).await.unwrap().is_granted() });
+    }
+    settle().await;
+    assert_eq!(unsure.takes().len(), 1, "the others wait");
+    unsure.open();
+    assert!(callers.join_all().await.into_iter().all(|granted| granted));
+    assert_eq!(unsure.takes().len(), 0, "it was enough for all");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_strands_neither_the_others_nor_the_slice() {
+    let (unsure, store) = warm().await;
+    unsure.fates([Fate::Waits]);
+    leave(store.take(&one(), Now::Store));
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.take(&one(), Now::Store).await }
+    });
+    settle().await;
+    unsure.open();
+    assert!(waiting.await.unwrap().unwrap().is_granted());
+    assert_eq!(
+        (unsure.takes().len(), store.held(), unsure.lost()),
+        (1, 7.0, 0.0),
+        "none of the eight is lost"
+    );
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_while_it_waits_changes_nothing() {
+    let (unsure, store) = warm().await;
+    unsure.fates([Fate::Waits]);
+    let asking = tokio::spawn({
+        let store = store.clone();
+        async move { store.take(&one(), Now::Store).await }
+    });
+    settle().await;
+    leave(store.take(&one(), Now::Store));
+    unsure.open();
+    assert!(asking.await.unwrap().unwrap().is_granted());
+    assert_eq!(store.held(), 7.0);
+}
+
+/// A slice that was on its way while the bucket was deleted came on top of the full one.
+#[tokio::test]
+async fn a_slice_that_arrives_after_its_bucket_was_forgotten_lapses() {
+    let (unsure, store) = warm().await;
+    unsure.fates([Fate::Waits]);
+    let asking = tokio::spawn({
+        let store = store.clone();
+        async move { store.take(&one(), Now::Store).await }
+    });
+    settle().await;
+    store.forget(&ALPHA, &one()[0].key);
+    assert!(store.take(&one(), Now::Store).await.unwrap().is_granted());
+    unsure.open();
+    assert!(asking.await.unwrap().unwrap().is_granted(), "it was debited");
+    assert_eq!((store.held(), store.counts().lapsed_tokens()), (0.0, 7.0));
+}
+
+#[tokio::test]
+async fn a_slice_without_an_answer_is_an_error_to_one_caller_and_the_others_ask_for_themselves() {
+    let (unsure, store) = warm().await;
+    unsure.fates([Fate::AnswerIsLost]);
+    let mut callers = JoinSet::new();
+    for _ in 0..8 {
+        let store = store.clone();
+        callers.spawn(async move { store.take(&one(), Now::Store).await });
+    }
+    let answers = callers.join_all().await;
+    let failed = answers.iter().filter(|answer| matches!(answer, Err(TakeError::Unavailable(_)))).count();
+    let granted = answers.iter().filter(|answer| answer.as_ref().is_ok_and(Decision::is_granted)).count();
+    assert_eq!(
+        (failed, granted),
+        (1, 7),
+        "unavailable is not refused, and nobody is granted what is not debited"
+    );
+    assert_eq!((store.counts().unanswered(), unsure.lost()), (1, 8.0));
+}
+
+/// Two takes over two buckets in opposite order never wait for each other in a circle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_of_two_leased_buckets_do_not_wait_in_a_circle() {
+    let store = Leased::new(MemoryStore::new(rules()), both("5%"));
+    let mut callers = JoinSet::new();
+    for i in 0..100 {
+        let store = store.clone();
+        callers.spawn(async move {
+            let mut both = [charge(ALPHA, "x", 1.0, "1000/hour"), charge(BETA, "y", 1.0, "2000/hour")];
+            if i % 2 == 0 {
+                both.reverse();
+            }
+            let mut granted = 0;
+            for _ in 0..20 {
+                granted += usize::from(store.take(&both, Now::Store).await.unwrap().is_granted());
+            }
+            granted
+        });
+    }
+    let granted: usize = callers.join_all().await.into_iter().sum();
+    assert!((990..=1_005).contains(&granted), "{granted}"); // A token in 3.6 s comes on top.
+}
+
+/// Without a runtime there is nothing to leave a slice to, and all else goes on.
+#[test]
+fn a_caller_without_a_runtime_is_served() {
+    let store = Leased::new(MemoryStore::new(rules()), both("50%"));
+    let granted = futures::executor::block_on(async {
+        let mut granted = 0;
+        for _ in 0..1_100 {
+            granted += usize::from(store.take(&one(), Now::Store).await.unwrap().is_granted());
+        }
+        granted
+    });
+    assert!((1_000..=1_005).contains(&granted), "{granted}");
+}

@@ -1,0 +1,276 @@
+//! Random schedules of several replicas on one bucket, against the pure law.
+
+use std::time::Duration;
+
+use admit::{Budget, BudgetStore, Charge, Clock, Cost, ManualClock, Now, Timestamp};
+use admit_store::conformance::property::hold;
+use admit_store::conformance::{ALPHA, BETA, START, rules};
+use admit_store::leases::{Counts, Leased, Leases, Share};
+use admit_store::memory::{Limits, MemoryStore};
+use proptest::prelude::*;
+
+use super::charge;
+use super::unsure::{Fate, Unsure};
+
+const REPLICAS: usize = 3;
+const MAX_OPERATIONS: usize = 120;
+const BUDGETS: [&str; 4] =
+    ["100/second", "1000/hour burst 50", "40/minute burst 20", "50000/second burst 2000"];
+
+/// What doubles round away, as a part of the burst.
+const ROUNDING: f64 = 1e-9;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// By one of the replicas, the cost in per cent of the burst.
+    Take(usize, u32, Fate),
+    /// The same, beside a charge that is not leased.
+    TakeBoth(usize, u32, Fate),
+    /// By a caller that goes away while the store has its take.
+    Leave(usize, u32),
+    /// Two callers of one replica, of whom the one that the store debits first has its answer last.
+    Overlap(usize, [u32; 2]),
+    /// By a process that has no leases.
+    Direct(u32),
+    /// By the replica that has it.
+    Refund(prop::sample::Index),
+    Peek(usize, u32),
+    /// The process dies, and another takes its place.
+    Kill(usize),
+    Sweep,
+    Advance(u64),
+    /// All replicas take, one by one, until they are refused: all that can be granted at this instant is.
+    Drain,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let cost = || prop_oneof![6 => 1..3_u32, 2 => 1..20_u32, 1 => 1..100_u32];
+    let fate =
+        || prop_oneof![12 => Just(Fate::Answered), 1 => Just(Fate::Fails), 1 => Just(Fate::AnswerIsLost)];
+    prop_oneof![
+        30 => (0..REPLICAS, cost(), fate()).prop_map(|(replica, cost, fate)| Op::Take(replica, cost, fate)),
+        3 => (0..REPLICAS, cost(), fate()).prop_map(|(replica, cost, fate)| Op::TakeBoth(replica, cost, fate)),
+        2 => (0..REPLICAS, cost()).prop_map(|(replica, cost)| Op::Leave(replica, cost)),
+        4 => (0..REPLICAS, cost(), cost()).prop_map(|(replica, one, two)| Op::Overlap(replica, [one, two])),
+        1 => cost().prop_map(Op::Direct),
+        4 => any::<prop::sample::Index>().prop_map(Op::Refund),
+        1 => (0..REPLICAS, cost()).prop_map(|(replica, cost)| Op::Peek(replica, cost)),
+        1 => (0..REPLICAS).prop_map(Op::Kill),
+        1 => Just(Op::Sweep),
+        1 => Just(Op::Drain),
+        6 => (0..20_000_u64).prop_map(Op::Advance),
+        3 => (0..2_000_000_u64).prop_map(Op::Advance),
+        1 => (0..4_000_000_000_u64).prop_map(Op::Advance),
+    ]
+}
+
+/// The tokens that the law allows: those of a bucket that every grant is debited from.
+struct Allowed {
+    budget: Budget,
+    tokens: f64,
+    at: Timestamp,
+}
+
+impl Allowed {
+    fn full(budget: Budget) -> Self {
+        Self { budget, tokens: budget.burst().tokens(), at: START }
+    }
+
+    fn rounding(&self) -> f64 {
+        self.budget.burst().tokens() * ROUNDING
+    }
+
+    fn refill(&mut self, now: Timestamp) {
+        let refilled = now.since(self.at).as_secs_f64() * self.budget.rate().tokens_per_second();
+        self.tokens = (self.tokens + refilled).min(self.budget.burst().tokens());
+        self.at = now;
+    }
+
+    fn grant(&mut self, cost: f64) -> Result<(), String> {
+        self.tokens -= cost;
+        match self.tokens >= -self.rounding() {
+            true => Ok(()),
+            false => Err(format!("{} more were granted than the law allows", -self.tokens)),
+        }
+    }
+
+    fn refund(&mut self, cost: f64) {
+        self.tokens = (self.tokens + cost).min(self.budget.burst().tokens());
+    }
+}
+
+struct Replica {
+    store: Leased<Unsure>,
+    clock: ManualClock,
+    began: Timestamp,
+    /// When it started, by the store's clock.
+    since: Timestamp,
+}
+
+/// The machines' clocks run by these factors, and start anywhere.
+const SPEEDS: [f64; REPLICAS] = [1.0, 0.81, 1.3];
+
+impl Replica {
+    fn start(store: &Unsure, share: Share, of: usize, since: Timestamp) -> Self {
+        let began = START.saturating_add(Duration::from_secs(1_000 * of as u64));
+        let clock = ManualClock::at(began);
+        let leases = Leases::new([(ALPHA, share)]);
+        let store = Leased::with(store.clone(), leases, clock.clone(), Counts::default());
+        Self { store, clock, began, since }
+    }
+
+    fn advance(&self, now: Timestamp, speed: f64) {
+        self.clock.set(self.began.saturating_add(now.since(self.since).mul_f64(speed)));
+    }
+}
+
+async fn case(budget: &'static str, share: Share, operations: Vec<Op>) -> Result<(), String> {
+    let clock = ManualClock::at(START);
+    let unsure = Unsure::new(MemoryStore::with(rules(), Limits::default(), clock.clone()));
+    let mut replicas: Vec<Replica> =
+        (0..REPLICAS).map(|of| Replica::start(&unsure, share, of, START)).collect();
+    let mut counts: Vec<Counts> = replicas.iter().map(|replica| replica.store.counts().clone()).collect();
+    let burst = budget.parse::<Budget>().unwrap().burst().tokens();
+    let charge = |percent: u32| charge(ALPHA, "k", burst * f64::from(percent) / 100.0, budget);
+    let beside = super::charge(BETA, "k", 1.0, "30/second");
+    let mut allowed = [Allowed::full(charge(1).budget), Allowed::full(beside.budget)];
+    let mut grants: Vec<(usize, Vec<Charge>)> = Vec::new();
+    for (i, operation) in operations.into_iter().chain([Op::Drain]).enumerate() {
+        let what = format!("operation {i}, {operation:?}");
+        let told = |error: String| format!("{what}: {error}");
+        allowed.iter_mut().for_each(|allowed| allowed.refill(clock.now()));
+        unsure.fates([]);
+        let mut granted = None;
+        match operation {
+            Op::Take(by, percent, fate) | Op::TakeBoth(by, percent, fate) => {
+                let mut charges = vec![charge(percent)];
+                if matches!(operation, Op::TakeBoth(..)) {
+                    charges.push(beside.clone());
+                }
+                unsure.fates([fate]);
+                let decision = replicas[by].store.take(&charges, Now::Store).await;
+                let refused = decision.as_ref().is_ok_and(|decision| !decision.is_granted());
+                if refused && charges.len() == 1 {
+                    let held_elsewhere = |(of, replica): (usize, &Replica)| {
+                        if of == by { 0.0 } else { replica.store.held() }
+                    };
+                    let elsewhere: f64 = replicas.iter().enumerate().map(held_elsewhere).sum();
+                    let lapsed: f64 = counts.iter().map(Counts::lapsed_tokens).sum();
+                    let there = allowed[0].tokens - elsewhere - lapsed - unsure.lost();
+                    if there >= charges[0].cost.tokens() + allowed[0].rounding() {
+                        return Err(told(format!("{there} are neither held nor lost, and were refused")));
+                    }
+                }
+                granted = decision.is_ok_and(|decision| decision.is_granted()).then_some((by, charges));
+            }
+            Op::Leave(by, percent) => {
+                unsure.fates([Fate::Waits]);
+                let charges = vec![charge(percent)];
+                let take = replicas[by].store.take(&charges, Now::Store);
+                let gone = tokio::time::timeout(Duration::from_millis(1), take).await; // The clock is paused.
+                granted = gone.is_ok_and(|decision| decision.unwrap().is_granted()).then_some((by, charges));
+                unsure.fates([]);
+                unsure.open(); // For the slice that is on its way, if it is one.
+                settle().await;
+            }
+            Op::Overlap(by, percents) => {
+                unsure.fates([Fate::Waits]);
+                let charges = percents.map(|percent| vec![charge(percent)]);
+                let take = |which: usize| replicas[by].store.take(&charges[which], Now::Store);
+                let (one, two, ()) = tokio::join!(take(0), take(1), async {
+                    settle().await;
+                    unsure.open();
+                });
+                for (decision, charges) in [one, two].into_iter().zip(charges) {
+                    if decision.unwrap().is_granted() {
+                        allowed[0].grant(charges[0].cost.tokens()).map_err(told)?;
+                        grants.push((by, charges));
+                    }
+                }
+            }
+            Op::Direct(percent) => {
+                let charges = vec![charge(percent)];
+                let decision = unsure.store.take(&charges, Now::Store).await.unwrap();
+                if decision.is_granted() {
+                    allowed[0].grant(charges[0].cost.tokens()).map_err(told)?; // Who has no leases refunds nothing.
+                }
+            }
+            Op::Refund(which) if !grants.is_empty() => {
+                let (by, charges) = grants.swap_remove(which.index(grants.len()));
+                replicas[by].store.refund(&charges).await.unwrap();
+                for (allowed, charge) in allowed.iter_mut().zip(&charges) {
+                    allowed.refund(charge.cost.tokens());
+                }
+            }
+            Op::Peek(by, percent) => {
+                let before = replicas[by].store.held();
+                let charges = [charge(percent)];
+                let peeked = replicas[by].store.peek(&charges, Now::Store).await.unwrap();
+                if before != replicas[by].store.held() {
+                    return Err(told("a look changed what is held".into()));
+                }
+                let decision = replicas[by].store.take(&charges, Now::Store).await.unwrap();
+                if peeked.is_granted() != decision.is_granted() {
+                    return Err(told(format!("the look said {peeked:?}, the take {decision:?}")));
+                }
+                granted = decision.is_granted().then(|| (by, charges.to_vec()));
+            }
+            Op::Kill(which) => {
+                replicas[which] = Replica::start(&unsure, share, which, clock.now());
+                counts.push(replicas[which].store.counts().clone());
+                grants.retain(|(by, _)| *by != which);
+            }
+            Op::Sweep => drop(unsure.delete_idle(Now::Store).await.unwrap()),
+            Op::Advance(micros) => {
+                clock.advance(Duration::from_micros(micros));
+                for (replica, speed) in replicas.iter().zip(SPEEDS) {
+                    replica.advance(clock.now(), speed);
+                }
+            }
+            Op::Drain => {
+                let charges = vec![charge(1)];
+                for replica in &replicas {
+                    while replica.store.take(&charges, Now::Store).await.unwrap().is_granted() {
+                        allowed[0].grant(charges[0].cost.tokens()).map_err(told)?;
+                    }
+                }
+            }
+            Op::Refund(_) => {}
+        }
+        if let Some((by, charges)) = granted {
+            for (allowed, charge) in allowed.iter_mut().zip(&charges) {
+                allowed.grant(charge.cost.tokens()).map_err(told)?;
+            }
+            grants.push((by, charges));
+        }
+    }
+    Ok(())
+}
+
+/// Lets what was set going end.
+async fn settle() {
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Takes, refunds, failures, deaths and sweeps, on clocks of different speeds: a bucket that every grant is debited from never
+/// runs out, so in no window more is granted than the law allows. And whoever is refused is so because of what others
+/// hold, or of what lapsed or was lost.
+#[tokio::test(start_paused = true)]
+async fn replicas_grant_no_more_than_the_law_and_no_less_than_what_they_do_not_hold() {
+    let operations = prop::collection::vec(op(), 1..=MAX_OPERATIONS);
+    let shares = prop_oneof![Just(5.0), Just(20.0), Just(50.0)];
+    let cases = (prop::sample::select(&BUDGETS[..]), shares, operations);
+    hold("leases", cases, async |(budget, share, operations)| {
+        case(budget, Share::percent(share).unwrap(), operations).await
+    })
+    .await;
+}
+
+/// A cost is never cut: what is told is what was asked for.
+#[test]
+fn the_costs_of_the_schedules_are_costs() {
+    assert!(BUDGETS.iter().all(|budget| rules().retention.allows(budget.parse().unwrap())));
+    assert_eq!(charge(ALPHA, "k", 0.5, BUDGETS[0]).cost, Cost::new(0.5).unwrap());
+}
