@@ -23,8 +23,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut doc = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
     step(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     deny(DENY.program(may_install)?)?;
-    test::run(options)?;
-    bench::run(&bench::Options::quick(options.no_install))
+    bench::run(&bench::Options::quick(options.no_install))?;
+    test::run(options) // Last, so that the run ends with the runner's own summary.
 }
 
 fn deny(program: PathBuf) -> Result<()> {
