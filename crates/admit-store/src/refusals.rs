@@ -6,7 +6,7 @@
 //! this process itself grants or gives back is forgotten.
 //!
 //! The one error there can be is a refusal too many, until the wait that was told is over: another process gave back tokens,
-//! deleted the bucket or took from it by a larger budget, or the store's clock stepped forward.
+//! deleted the bucket or took from it by a larger budget, the store's clock stepped forward, or this machine slept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -166,6 +166,9 @@ fn refuse(
                 let Sighting::ByStore { at, sent, answered } = *sighting else { return None };
                 bounds.0 = bounds.0.max(at.saturating_add(local.since(answered)));
                 bounds.1 = bounds.1.min(at.saturating_add(local.since(sent)));
+            }
+            if bounds.0 > bounds.1 {
+                return None; // The store's clock stepped back between the two sightings.
             }
             bounds
         }

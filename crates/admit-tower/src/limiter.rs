@@ -131,7 +131,7 @@ impl<S: BudgetStore> Limiter<S> {
     }
 
     /// Sets how long a store may take to decide before it counts as unavailable; a take that was under way then may
-    /// still debit. Default 5 s: past it most callers have given up.
+    /// still debit, unless its store gives that back. Default 5 s: past it most callers have given up.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;

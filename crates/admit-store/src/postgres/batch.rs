@@ -1,7 +1,7 @@
 //! Many takes and refunds as the columns of one statement, and its answer as theirs.
 //!
 //! The statement is told what is wanted; it tells what it found, and how much of it was granted. What each caller is told is
-//! worked out here from what was found, by the law of the core. That both come to the same is checked every time.
+//! worked out here from what was found, by the law of the core; where takes were walked, that both come to the same is checked.
 
 use std::time::SystemTime;
 
@@ -13,6 +13,9 @@ use super::database::{CallError, get, timestamp};
 
 /// What the statement tells of a run that needs a bucket which somebody else holds.
 const BUSY: i32 = -1;
+
+/// 2⁵³: up to here whole tokens are counted exactly, and no bucket holds more.
+const MOST_TOKENS: f64 = 9_007_199_254_740_992.0;
 
 /// What is to be done with the lines of a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +54,7 @@ pub(super) struct Batch<'t> {
     pub(super) bounds: Lines,
     pub(super) line_buckets: Vec<i32>,
     pub(super) lines: Lines,
-    /// How many lines each run has; nothing if each has one.
+    /// How many lines each run has; nothing if each has one, and all lines of a bucket are of one budget.
     pub(super) run_lines: Option<Vec<i32>>,
     pub(super) run_times: Vec<i32>,
     /// For each operation, its run.
@@ -79,11 +82,14 @@ impl Lines {
         (self.costs[i], self.rates[i], self.bursts[i])
     }
 
-    /// No line that is put in here wants less than the `i`th: not a smaller cost, not a higher level.
-    fn loosen(&mut self, i: usize, (cost, rate, burst): (f64, f64, f64)) {
+    /// No line that is put in here wants less than the `i`th: not a smaller cost, not a higher level. Tells whether it was of
+    /// this budget before.
+    fn loosen(&mut self, i: usize, (cost, rate, burst): (f64, f64, f64)) -> bool {
+        let same = (self.rates[i], self.bursts[i]) == (rate, burst);
         self.costs[i] = self.costs[i].min(cost);
         self.rates[i] = self.rates[i].max(rate);
         self.bursts[i] = self.bursts[i].max(burst);
+        same
     }
 }
 
@@ -104,7 +110,7 @@ impl<'t> Batch<'t> {
         batch.buckets.dedup();
         // For each bucket, the last run on it.
         let mut last_runs: Vec<Option<usize>> = vec![None; batch.buckets.len()];
-        let mut run_lines = Vec::new();
+        let (mut run_lines, mut mixed) = (Vec::new(), false);
         batch.bounds.costs.resize(batch.buckets.len(), f64::INFINITY);
         batch.bounds.rates.resize(batch.buckets.len(), 0.0);
         batch.bounds.bursts.resize(batch.buckets.len(), 0.0);
@@ -122,7 +128,8 @@ impl<'t> Batch<'t> {
             batch.first_lines.push(batch.line_buckets.len());
             for line in take.lines() {
                 let number = batch.number(line);
-                batch.bounds.loosen(number, figures(want, line));
+                let same = batch.bounds.loosen(number, figures(want, line));
+                mixed |= !same && last_runs[number].is_some();
                 batch.line_buckets.push(int(number + 1));
                 batch.lines.push(figures(want, line));
                 last_runs[number] = Some(run);
@@ -131,7 +138,7 @@ impl<'t> Batch<'t> {
             batch.run_times.push(1);
             batch.run_of.push(run);
         }
-        batch.run_lines = run_lines.iter().any(|&lines| lines != 1).then_some(run_lines);
+        batch.run_lines = (mixed || run_lines.iter().any(|&lines| lines != 1)).then_some(run_lines);
         batch
     }
 
@@ -216,7 +223,11 @@ impl<'t> Batch<'t> {
             if cost < 0.0 || (times > 1 && cost.fract() != 0.0) {
                 return None;
             }
-            totals[usize::try_from(number).unwrap_or(1) - 1] = cost * f64::from(times);
+            let total = cost * f64::from(times);
+            if times > 1 && total >= MOST_TOKENS {
+                return None; // The product may be rounded.
+            }
+            totals[usize::try_from(number).unwrap_or(1) - 1] = total;
         }
         Some(totals)
     }

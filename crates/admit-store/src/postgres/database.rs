@@ -55,7 +55,7 @@ impl CallError {
     }
 
     /// Whether the server has undone the statement, and may well do it when asked again.
-    fn is_transient(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         self.code().is_some_and(|code| {
             [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
         })

@@ -334,3 +334,37 @@ async fn two_replicas_with_many_buckets_stay_exact_and_never_deadlock() {
     assert_eq!(deadlocks, "0");
     let _ = Rules::new([INGEST]);
 }
+
+/// A runtime that ended before it ran the task which was to send the takes left the store without one: takes from other
+/// runtimes waited for ever.
+#[test]
+fn a_runtime_that_ends_leaves_the_store_to_others() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (postgres, lasting) = (Postgres::fast().unwrap(), runtime());
+    let store = lasting.block_on(store(&postgres.url()));
+    let one = [charge(INGEST, "k", 1.0, "10/s")];
+    let brief = runtime();
+    let mut taken = store.take(&one, Now::Store).boxed();
+    brief.block_on(async { assert!((&mut taken).now_or_never().is_none()) });
+    drop(brief);
+    let within = Duration::from_secs(10);
+    lasting.block_on(async {
+        assert_eq!(kind(tokio::time::timeout(within, taken).await.unwrap()), UnavailableKind::Broken);
+        assert!(
+            tokio::time::timeout(within, store.take(&one, Now::Store)).await.unwrap().unwrap().is_granted()
+        );
+    });
+}
+
+/// Three takes came to 2⁵³ + 1, which is no double: the bucket paid 2⁵³ and granted all.
+#[tokio::test]
+async fn takes_beyond_what_doubles_count_are_not_paid_at_once() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let most = [charge(INGEST, "k", 3_002_399_751_580_331.0, "9007199254740992/s")];
+    let answers = join_all((0..3).map(|_| store.take(&most, at(0)))).await;
+    assert_eq!(answers.iter().filter(|answer| answer.as_ref().unwrap().is_granted()).count(), 2);
+    store.refund(&[charge(INGEST, "k", 9_007_199_254_740_992.0, "9007199254740992/s")]).await.unwrap();
+    let answers = join_all((0..3).map(|_| store.take(&most, at(0)))).await;
+    assert_eq!(answers.iter().filter(|answer| answer.as_ref().unwrap().is_granted()).count(), 2);
+}

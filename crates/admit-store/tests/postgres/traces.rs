@@ -51,6 +51,25 @@ async fn a_refusal_has_no_transaction_id_and_writes_no_log() {
     }
 }
 
+/// Two budgets on one bucket, of which one is quick and the other cheap: together they looked as if the bucket could pay.
+#[tokio::test]
+async fn two_refusals_by_different_budgets_lock_nothing() {
+    let postgres = quiet();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.refusals = 0;
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    assert!(
+        store.take(&[charge(INGEST, "k", 3.5, "4/hour burst 4")], Now::Store).await.unwrap().is_granted()
+    );
+    postgres.psql("UPDATE admit.rate_budgets SET refilled_at = refilled_at - interval '10 seconds'").unwrap();
+    let (cheap, quick) =
+        ([charge(INGEST, "k", 1.0, "4/hour burst 4")], [charge(INGEST, "k", 30.0, "1/s burst 40")]);
+    let before = traces(&postgres).0;
+    let (one, other) = tokio::join!(store.take(&cheap, Now::Store), store.take(&quick, Now::Store));
+    assert!(!one.unwrap().is_granted() && !other.unwrap().is_granted());
+    assert_eq!(traces(&postgres).0, before, "a transaction id was given out");
+}
+
 /// A take that waits for a row and then finds it spent has locked it. Once it kept it locked until its end was on disk.
 #[tokio::test]
 async fn a_lost_race_does_not_wait_for_the_disk() {

@@ -7,6 +7,7 @@
 mod statements;
 
 use std::fmt;
+use std::ops::DerefMut;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,7 +168,21 @@ impl Coalescer {
     }
 
     fn spawn(&self, drive: Drive) {
-        tokio::spawn(self.clone().drive(drive));
+        // Also if the runtime ends before the task was ever polled: whoever waits in another runtime hears of it.
+        let coalescer = self.clone();
+        let drive = scopeguard::guard(Some(drive), move |drive| {
+            if drive.is_some() {
+                coalescer.lose(coalescer.0.queue.abandon());
+            }
+        });
+        let coalescer = self.clone();
+        tokio::spawn(async move { coalescer.drive(drive).await });
+    }
+
+    /// Nobody will do these. Their callers hear of it; what was to be given back stays spent.
+    fn lose(&self, operations: Vec<Operation>) {
+        let abandoned = operations.iter().filter(|operation| operation.caller.is_none()).count();
+        self.0.unanswered.fetch_add(abandoned as u64, Ordering::Relaxed);
     }
 
     /// Nobody waits for this take any more, and it was granted.
@@ -185,15 +200,8 @@ impl Coalescer {
         }
     }
 
-    /// Runs statement after statement, until nothing waits.
-    async fn drive(self, drive: Drive) {
-        // If the runtime ends, whoever waits in another one hears of it.
-        let cut_short = |drive: Option<Drive>| {
-            if drive.is_some() {
-                drop(self.0.queue.abandon());
-            }
-        };
-        let mut drive = scopeguard::guard(Some(drive), cut_short);
+    /// Runs statement after statement, until nothing waits, or until another task drives.
+    async fn drive(self, mut drive: impl DerefMut<Target = Option<Drive>>) {
         loop {
             self.gather().await;
             let Some((going_on, batch)) = drive.take().and_then(|drive| self.next(drive)) else { return };
@@ -236,16 +244,16 @@ impl Coalescer {
         for late in batch.extract_if(.., is_late) {
             late.answer(Err(Undone::Late(self.0.max_wait).unavailable()));
         }
-        // What nobody waits for is not done, unless it gives back.
-        batch.retain(|operation| operation.caller.as_ref().is_none_or(|caller| !caller.is_closed()));
-        if !batch.is_empty() {
-            self.settle(batch, drive).await;
-        }
+        self.settle(batch, drive).await;
     }
 
     async fn settle(&self, mut batch: Vec<Operation>, drive: &mut Option<Drive>) {
         let mut way = Way::Paying;
-        while !batch.is_empty() {
+        loop {
+            batch.retain(Operation::is_wanted);
+            if batch.is_empty() {
+                return;
+            }
             match self.outlived(&batch, way, drive).await {
                 Ok(outcomes) => {
                     let mut open = Vec::new();
@@ -260,11 +268,10 @@ impl Coalescer {
                 // Only those that need the bucket shall suffer.
                 Err(error) if batch.len() > 1 && way != Way::Careful && is_held(&error) => way = Way::Careful,
                 // One operation must not take the others down with it.
-                Err(error) if batch.len() > 1 && is_of_one(&error) => {
-                    for operation in batch {
-                        Box::pin(self.settle(vec![operation], drive)).await;
-                    }
-                    return;
+                Err(error) if batch.len() > 1 && (is_of_one(&error) || error.is_transient()) => {
+                    let second = batch.split_off(batch.len() / 2);
+                    Box::pin(self.settle(batch, drive)).await;
+                    batch = second;
                 }
                 Err(error) => return self.fail(batch, error),
             }
@@ -291,12 +298,10 @@ impl Coalescer {
 
     /// Until nobody waits for any operation of the batch.
     async fn all_gone(&self, batch: &[Operation]) {
-        let is_gone =
-            |operation: &Operation| operation.caller.as_ref().is_some_and(oneshot::Sender::is_closed);
         loop {
             let mut gone = pin!(self.0.gone.notified());
             gone.as_mut().enable(); // Before the look, so that no end is missed.
-            if batch.iter().all(is_gone) {
+            if !batch.iter().any(Operation::is_wanted) {
                 return;
             }
             gone.await;
@@ -304,7 +309,12 @@ impl Coalescer {
     }
 
     fn tell(&self, operation: Operation, outcome: Outcome) {
-        let Operation { take, caller: Some(caller), .. } = operation else { return };
+        let Operation { take, caller: Some(caller), .. } = operation else {
+            if let Outcome::Busy = outcome {
+                self.0.unanswered.fetch_add(1, Ordering::Relaxed); // Not given back.
+            }
+            return;
+        };
         let answer = match outcome {
             Outcome::Busy => Err(Undone::Busy.unavailable()),
             done => Ok((done, take)),
@@ -317,10 +327,12 @@ impl Coalescer {
     fn fail(&self, batch: Vec<Operation>, error: CallError) {
         let kind = outage::kind(&error);
         let error = OfAll(Arc::new(error));
-        if may_be_done(&error.0) {
-            let takes = batch.iter().filter(|operation| operation.want == Want::Debit).count();
-            self.0.unanswered.fetch_add(takes as u64, Ordering::Relaxed);
-        }
+        // A take may have debited; what was to be given back of an abandoned one stays spent.
+        let spent = |operation: &&Operation| match operation.want {
+            Want::Debit => may_be_done(&error.0),
+            Want::GiveBack => operation.caller.is_none(),
+        };
+        self.0.unanswered.fetch_add(batch.iter().filter(spent).count() as u64, Ordering::Relaxed);
         for operation in batch {
             operation.answer(Err(Unavailable::new("PostgreSQL", error.clone()).of_kind(kind)));
         }
@@ -328,6 +340,11 @@ impl Coalescer {
 }
 
 impl Operation {
+    /// Whether it is to be done: a take that nobody waits for is not; what gives back is.
+    fn is_wanted(&self) -> bool {
+        self.want == Want::GiveBack || self.caller.as_ref().is_none_or(|caller| !caller.is_closed())
+    }
+
     fn answer(self, answer: Answered) {
         if let Some(caller) = self.caller {
             let _ = caller.send(answer); // Nobody waits: it was not done.

@@ -91,7 +91,7 @@ CREATE FUNCTION {schema}.take_each(
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_indexscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET plan_cache_mode = force_generic_plan
+SET enable_bitmapscan = on SET enable_nestloop = on SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     setting text;
@@ -126,8 +126,9 @@ $$;
 --
 -- The buckets are in the order of (scope, key), each once: the order of the locks. `least_costs`, `rates` and `bursts` bound
 -- what the lines want of each: a bucket whose level by the highest rate and burst does not cover the least cost pays for
--- nothing, and is neither locked nor written. A take with several lines may find one bucket full and another empty; so where
--- there is one, all buckets are looked at first, and only those are locked that a grant debits.
+-- nothing, and is neither locked nor written. A take with several lines may find one bucket full and another empty, and lines of
+-- different budgets on one bucket have no common bound; so where `run_lines` is told, all buckets are looked at first, and only
+-- those are locked that a grant debits.
 --
 -- Gives the moment, each bucket as it was found (NULL for one without a row), and how many of each run were granted: the
 -- first ones. From these the caller works out every answer by the law. -1 is for a run that needs a bucket which somebody
@@ -144,7 +145,8 @@ CREATE FUNCTION {schema}.take_many(
     OUT decided_at timestamptz, OUT bucket_tokens double precision[], OUT bucket_refilled_at timestamptz[],
     OUT granted integer[]
 )
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_indexscan = off SET plan_cache_mode = force_generic_plan
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_indexscan = off SET enable_bitmapscan = on SET enable_nestloop = on
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     buckets CONSTANT integer := cardinality(scopes);
@@ -178,7 +180,7 @@ BEGIN
     setting := set_config('lock_timeout', lock_timeout_ms::text, true);
     decided_at := COALESCE(at, clock_timestamp());
 
-    FOR pass IN (CASE WHEN run_lines IS NULL THEN 2 ELSE 1 END)..2 LOOP
+    FOR pass IN (CASE WHEN run_lines IS NULL AND NOT careful THEN 2 ELSE 1 END)..2 LOOP
         held := NULL;
         is_held := NULL;
         IF pass = 2 THEN
