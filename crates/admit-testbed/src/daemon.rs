@@ -16,6 +16,9 @@ use crate::Home;
 /// A machine under load may take long to start a server; one that hangs must not hang the tests.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
+/// A server that stops may have much to put in order.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
 /// A server that runs as a child of the test process. Killed when dropped.
 #[derive(Debug)]
 pub struct Daemon {
@@ -58,15 +61,30 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Sends `signal` and waits until the server is gone.
+    /// Sends `signal` and waits until the server is gone. One that does not go is killed: a shell that puts a command into the
+    /// background may have it, and all that it starts, ignore signals.
     ///
     /// # Errors
     /// If the signal cannot be sent.
     pub fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_none() {
             self.resume()?;
-            send(self.child.id(), signal)?;
-            self.child.wait()?;
+            let id = self.child.id();
+            send(id, signal)?;
+            std::thread::scope(|scope| {
+                let (gone, is_gone) = mpsc::channel();
+                let child = &mut self.child;
+                let waits = scope.spawn(move || {
+                    let status = child.wait();
+                    let _ = gone.send(()); // Nobody may wait any more.
+                    status
+                });
+                if is_gone.recv_timeout(STOP_LIMIT).is_err() {
+                    send(id, Signal::KILL)?;
+                }
+                waits.join().map_err(|_| anyhow::anyhow!("the wait for the server panicked"))??;
+                anyhow::Ok(())
+            })?;
         }
         if let Some(log) = self.log.take() {
             let _ = log.join();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use admit_testbed::{PgBouncer, Postgres, Shutdown};
+use admit_testbed::{Daemon, Home, PgBouncer, Postgres, Shutdown};
 use rustix::process::{Pid, test_kill_process};
 
 #[test]
@@ -86,4 +86,17 @@ fn a_server_does_not_outlive_a_killed_test() {
 /// Whether the process only waits for its new parent to notice its end.
 fn is_zombie(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
+}
+
+/// A command that a shell had put into the background ignored SIGQUIT, and so did all that it started: whoever dropped a server
+/// that does not catch that signal waited for ever.
+#[test]
+fn a_server_that_ignores_the_signal_is_killed() {
+    let home = Home::new("deaf").unwrap();
+    let mut deaf = home.command("sh");
+    deaf.args(["-c", "trap '' QUIT; echo ready >&2; exec tail -f /dev/null"]);
+    let server = Daemon::start(&home, deaf, "ready").unwrap();
+    let pid = Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
+    drop(server);
+    assert!(test_kill_process(pid).is_err(), "it is gone");
 }
