@@ -5,14 +5,18 @@
 //! memory. A smaller cost or a larger budget needs no rule of its own, as the law is asked with those of the take; and what
 //! this process itself grants or gives back is forgotten.
 //!
-//! The one error there can be is a refusal too many, until the wait that was told is over: another process gave back tokens,
+//! The one error there can be is a refusal too many, for ten seconds or until the wait that was told is over: another process gave back tokens,
 //! deleted the bucket or took from it by a larger budget, the store's clock stepped forward, or this machine slept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use admit::{Bucket, Decision, Key, Line, Now, Scope, Take, Timestamp};
+
+/// For so long what was seen is believed, however long the wait: so that what others give back or delete is seen soon.
+const KEPT: Duration = Duration::from_secs(10);
 
 /// A bounded memory of buckets: each has one place, which it shares with others, and the last that was seen keeps it.
 pub(crate) struct Refusals {
@@ -164,6 +168,9 @@ fn refuse(
             let mut bounds = (Timestamp::MIN, Timestamp::MAX);
             for (_, sighting) in seen {
                 let Sighting::ByStore { at, sent, answered } = *sighting else { return None };
+                if local.since(answered) > KEPT {
+                    return None;
+                }
                 bounds.0 = bounds.0.max(at.saturating_add(local.since(answered)));
                 bounds.1 = bounds.1.min(at.saturating_add(local.since(sent)));
             }

@@ -97,6 +97,13 @@ impl Stand {
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
+    /// From now on requests come from another address.
+    pub(crate) fn comes_from_elsewhere(&mut self) {
+        let mut connector = HttpConnector::new();
+        connector.set_local_address(Some([127, 0, 0, 2].into()));
+        self.client = Client::builder(TokioExecutor::new()).build(connector);
+    }
+
     pub(crate) fn stop_the_store(&mut self) {
         self.postgres.stop(Shutdown::Immediate).unwrap();
     }
