@@ -1,9 +1,11 @@
 //! What `/metrics` tells of the store: how long it takes, whether it answers, and in what way it does not.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use admit::{Clock, MonotonicClock, Timestamp, UnavailableKind};
+use admit_store::AnyStore;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,6 +22,7 @@ pub struct StoreMetrics {
     seconds: Family<CallLabels, Histogram>,
     errors: Family<KindLabel, Counter>,
     up: Gauge,
+    unanswered: Counter,
     clock: Arc<MonotonicClock>,
 }
 
@@ -62,7 +65,18 @@ impl StoreMetrics {
         let up = Gauge::default();
         up.set(1); // It was opened.
         registry.register("admit_store_up", "Whether the store answered when it was last asked", up.clone());
-        Self { seconds, errors, up, clock: Arc::new(MonotonicClock::start()) }
+        let unanswered = Counter::default();
+        registry.register(
+            "admit_store_unanswered_takes",
+            "Takes that may have debited their buckets, and were granted to nobody",
+            unanswered.clone(),
+        );
+        Self { seconds, errors, up, unanswered, clock: Arc::new(MonotonicClock::start()) }
+    }
+
+    /// What the store counts itself, for who asks next.
+    pub fn counts(&self, store: &AnyStore) {
+        self.unanswered.inner().fetch_max(store.unanswered_takes(), Ordering::Relaxed);
     }
 
     /// A call begins.

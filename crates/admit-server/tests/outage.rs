@@ -53,17 +53,29 @@ fn errors(metrics: &str, kind: &str) -> u64 {
     metrics.lines().find_map(|found| found.strip_prefix(&line)).unwrap().parse().unwrap()
 }
 
+/// The takes that were debited for nobody, or may have been.
+fn unanswered(metrics: &str) -> u64 {
+    let name = "admit_store_unanswered_takes_total ";
+    metrics.lines().find_map(|found| found.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn a_postgres_that_hangs_is_told_from_one_that_refuses_outage() {
     let (directory, postgres) = (tempfile::tempdir().unwrap(), Postgres::fast().unwrap());
     std::fs::write(directory.path().join("admit.toml"), POLICY).unwrap();
     let serving = Serving::start(&directory, &["admit.toml", "--store", &postgres.url()]).await;
     assert_eq!(serving.get("/authorize").await.0, 200);
-    assert_eq!(told(&directory, &serving).await.0, Told::well());
+    let (now, before) = told(&directory, &serving).await;
+    assert_eq!((now, unanswered(&before)), (Told::well(), 0));
 
     postgres.pause().unwrap();
+    assert_eq!(serving.get("/authorize").await.0, 503);
     let (now, before) = told(&directory, &serving).await;
-    assert_eq!(now, Told::away("timeout"));
+    assert_eq!(
+        (now, unanswered(&before)),
+        (Told::away("timeout"), 1),
+        "it may be debited, and was not granted"
+    );
     assert_eq!(serving.get("/authorize").await.0, 503, "unavailable, and no refusal");
     let (_, after) = serving.ask_admin("/metrics").await;
     assert!(errors(&after, "timeout") > errors(&before, "timeout") && errors(&after, "refused") == 0);

@@ -39,7 +39,7 @@ mod api_keys;
 mod leader;
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod operations;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod refusals;
 
 #[cfg(feature = "conformance")]

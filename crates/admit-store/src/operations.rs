@@ -77,6 +77,20 @@ impl AnyStore {
         }
     }
 
+    /// How many takes may have debited their buckets, and were granted to nobody, since it was opened: those whose answer never
+    /// came, and those of callers that went away which could not be given back. So much less was admitted. In memory there
+    /// are none.
+    pub fn unanswered_takes(&self) -> u64 {
+        match self {
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => 0,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => store.unanswered_takes(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.unanswered_takes(),
+        }
+    }
+
     /// The buckets of a scope in the order of their keys, those behind `after`, as many as `limit` and no more than
     /// [`MAX_LISTED`].
     ///

@@ -41,7 +41,11 @@ struct Seen {
 
 /// When a bucket was seen.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(all(feature = "sqlite", feature = "postgres")), allow(dead_code))] // Each store has its own.
 pub(crate) enum Sighting {
+    /// At this moment of a clock of this process that never steps. The store's clock is one that this process reads too, so
+    /// that it says [what time it is](Now::At).
+    OnSharedClock { seen: Timestamp },
     /// The store's clock showed `at`, some time between these two moments of a clock of this process.
     ByStore { at: Timestamp, sent: Timestamp, answered: Timestamp },
     /// The caller said what time it was.
@@ -162,7 +166,13 @@ fn refuse(
     local: impl Fn() -> Timestamp,
 ) -> Option<Decision> {
     let (earliest, latest) = match now {
-        Now::At(moment) => (moment, moment),
+        Now::At(moment) => {
+            let is_old = |(_, sighting): &(Bucket, Sighting)| matches!(*sighting, Sighting::OnSharedClock { seen } if local().since(seen) > KEPT);
+            if seen.iter().any(is_old) {
+                return None;
+            }
+            (moment, moment)
+        }
         Now::Store => {
             let local = local();
             let mut bounds = (Timestamp::MIN, Timestamp::MAX);
@@ -188,4 +198,29 @@ fn refuse(
         // By the earliest moment that it may be, so that no wait is told too short.
         take.refused(earliest, &buckets)
     })
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use admit::{Budget, Charge, Prepared, Rules};
+
+    use super::*;
+
+    /// Another process may have given back meanwhile. The wall clock, which may have been set back, has no say in it.
+    #[test]
+    fn what_was_seen_on_the_stores_own_clock_is_believed_for_ten_seconds() {
+        let scope = Scope::from_static("a");
+        let budget: Budget = "1/hour".parse().unwrap();
+        let charge = Charge::one(scope.clone(), Key::hashed("k"), budget);
+        let Prepared::Ask(take) = Rules::new([scope]).unwrap().prepare(&[charge]).unwrap() else { panic!() };
+        let refusals = Refusals::new(1);
+        let began = Timestamp::MIN.saturating_add(Duration::from_secs(1_000));
+        let recall =
+            |after: Duration| refusals.recall(&take, Now::At(Timestamp::MIN), || began.saturating_add(after));
+        let Recalled::Unknown(stamp) = recall(Duration::ZERO) else { panic!("nothing was seen") };
+        let empty = Bucket { tokens: 0.0, refilled_at: Timestamp::MIN };
+        refusals.remember(stamp, &take, &[Some(empty)], Sighting::OnSharedClock { seen: began });
+        assert!(matches!(recall(KEPT), Recalled::Refused(_)));
+        assert!(matches!(recall(KEPT + Duration::from_micros(1)), Recalled::Unknown(_)));
+    }
 }

@@ -44,6 +44,7 @@ async fn metrics(State(running): State<Running>) -> Response {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let _ = health::store(&running).await; // The metrics tell.
     running.metrics().leases.holds(&running.in_force().leased);
+    running.metrics().store.counts(&running.in_force().store);
     match running.metrics().encode() {
         Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),

@@ -23,7 +23,7 @@ const BUDGETS: [&str; 6] = [
     "1000/hour burst 10.5",
     "1/hour",
 ];
-const KEYS: usize = 3;
+pub(super) const KEYS: usize = 3;
 const MAX_OPERATIONS: usize = 24;
 
 /// How `now` moves before an operation.
@@ -61,7 +61,7 @@ enum BudgetOp {
     DeleteIdle,
 }
 
-fn key(i: usize) -> Key {
+pub(super) fn key(i: usize) -> Key {
     Key::hashed([i as u8])
 }
 
@@ -103,13 +103,24 @@ fn budget_op() -> impl Strategy<Value = BudgetOp> {
 }
 
 /// What every store must be equal to: a map, and the functions of the core.
-struct Model {
+pub(super) struct Model {
     rules: Rules,
     buckets: BTreeMap<(Scope, Key), Bucket>,
 }
 
 impl Model {
-    fn decide(&mut self, charges: &[Charge], now: Timestamp, write: bool) -> Result<Decision, ChargeError> {
+    /// Of a store that is made empty for it.
+    pub(super) async fn on<S: Store>(store: &S) -> Result<Self, String> {
+        store.delete_idle(Now::At(Timestamp::MAX)).await.map_err(|error| format!("{error:?}"))?;
+        Ok(Self { rules: rules(), buckets: BTreeMap::new() })
+    }
+
+    pub(super) fn decide(
+        &mut self,
+        charges: &[Charge],
+        now: Timestamp,
+        write: bool,
+    ) -> Result<Decision, ChargeError> {
         let take = match self.rules.prepare(charges)? {
             Prepared::Decided(decision) => return Ok(decision),
             Prepared::Ask(take) => take,
@@ -124,7 +135,7 @@ impl Model {
         Ok(decision)
     }
 
-    fn refund(&mut self, charges: &[Charge]) -> Result<(), ChargeError> {
+    pub(super) fn refund(&mut self, charges: &[Charge]) -> Result<(), ChargeError> {
         for line in self.rules.prepare_refund(charges)?.lines() {
             self.buckets
                 .entry((line.scope.clone(), line.key))
@@ -142,7 +153,7 @@ impl Model {
 }
 
 /// Answers in a form that shows every bit: Rust prints doubles so that they read back as they were.
-fn shown<T: std::fmt::Debug>(result: Result<T, TakeError>) -> Result<String, String> {
+pub(super) fn shown<T: std::fmt::Debug>(result: Result<T, TakeError>) -> Result<String, String> {
     match result {
         Ok(value) => Ok(format!("{value:?}")),
         Err(TakeError::Charge(mistake)) => Ok(format!("{mistake:?}")),
@@ -150,13 +161,25 @@ fn shown<T: std::fmt::Debug>(result: Result<T, TakeError>) -> Result<String, Str
     }
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, store: T, law: T) -> Result<(), String> {
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, store: T, law: T) -> Result<(), String> {
     if store == law { Ok(()) } else { Err(format!("{what}: the store has\n{store:?}\nthe law\n{law:?}")) }
 }
 
+/// Every bucket of the store is that of the model.
+pub(super) async fn same_buckets<S: Store>(what: &str, store: &S, model: &Model) -> Result<(), String> {
+    let bits = |bucket: Bucket| (bucket.tokens.to_bits(), bucket.refilled_at, bucket.tokens);
+    for scope in [ALPHA, BETA] {
+        for key in (0..KEYS).map(key) {
+            let law = model.buckets.get(&(scope.clone(), key)).copied().map(bits);
+            let bucket = store.bucket(&scope, &key).await.map(bits);
+            same(&format!("{scope} {key} after {what}"), bucket, law)?;
+        }
+    }
+    Ok(())
+}
+
 async fn budget_case<S: Store>(store: &S, operations: Vec<(Step, BudgetOp)>) -> Result<(), String> {
-    store.delete_idle(Now::At(Timestamp::MAX)).await.map_err(|error| format!("{error:?}"))?;
-    let mut model = Model { rules: rules(), buckets: BTreeMap::new() };
+    let mut model = Model::on(store).await?;
     let mut now = START;
     for (i, (step, operation)) in operations.into_iter().enumerate() {
         now = step.from(now);
@@ -179,14 +202,7 @@ async fn budget_case<S: Store>(store: &S, operations: Vec<(Step, BudgetOp)>) -> 
                 same(&what, deleted, model.delete_idle(now))?;
             }
         }
-        let bits = |bucket: Bucket| (bucket.tokens.to_bits(), bucket.refilled_at, bucket.tokens);
-        for scope in [ALPHA, BETA] {
-            for key in (0..KEYS).map(key) {
-                let law = model.buckets.get(&(scope.clone(), key)).copied().map(bits);
-                let bucket = store.bucket(&scope, &key).await.map(bits);
-                same(&format!("{scope} {key} after {what}"), bucket, law)?;
-            }
-        }
+        same_buckets(&what, store, &model).await?;
     }
     Ok(())
 }

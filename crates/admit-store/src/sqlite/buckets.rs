@@ -48,12 +48,18 @@ fn read_all(connection: &Connection, take: &Take) -> Result<Vec<Option<Bucket>>,
     take.lines().iter().map(|line| read(connection, &line.scope, line.key)).collect()
 }
 
-pub(super) fn take(connection: &Connection, take: &Take, now: Timestamp) -> Result<Decision, Failure> {
-    let (decision, debited) = take.decide(now, &read_all(connection, take)?);
+/// The decision, and the buckets as they were before.
+pub(super) fn take(
+    connection: &Connection,
+    take: &Take,
+    now: Timestamp,
+) -> Result<(Decision, Vec<Option<Bucket>>), Failure> {
+    let found = read_all(connection, take)?;
+    let (decision, debited) = take.decide(now, &found);
     for (line, bucket) in take.lines().iter().zip(debited.into_iter().flatten()) {
         write(connection, &line.scope, line.key, bucket)?;
     }
-    Ok(decision)
+    Ok((decision, found))
 }
 
 pub(super) fn peek(connection: &Connection, take: &Take, now: Timestamp) -> Result<Decision, Failure> {

@@ -1,7 +1,8 @@
 //! Buckets and records in one file: the durable store for one machine.
 //!
 //! What was answered is on the disk: a process that is killed, or a machine that loses power, forgets neither debits nor
-//! completed keys. Several processes may share a file; together they stay exact. The file must be on a local disk, and
+//! completed keys. Several processes may share a file; together they stay exact, except that a bucket which one of them saw too empty
+//! may go on refusing there for ten seconds after another gave back to it. The file must be on a local disk, and
 //! is made readable for its owner alone.
 //!
 //! A file that is deleted or replaced while it is in use makes the store unavailable, until it is put back or the process
@@ -43,6 +44,7 @@ mod named_file;
 mod open;
 mod operations;
 mod records;
+mod takes;
 mod writer;
 
 use std::fmt;
@@ -63,6 +65,7 @@ use tokio::sync::oneshot;
 use crate::leader::{Leader, Leadership};
 use named_file::NamedFiles;
 pub use open::OpenError;
+use takes::Takes;
 use writer::{Failure, Writer};
 
 /// The most rows that one transaction of a sweep deletes, so that takes get their turn in between.
@@ -75,11 +78,22 @@ pub struct Settings {
     pub busy_timeout: Duration,
     /// The most operations that wait for the thread; more are unavailable. Default 4,096.
     pub queue: usize,
+    /// How long an operation may wait for those before it; then it is unavailable. Default 5 s.
+    pub max_wait: Duration,
+    /// The most buckets that are remembered as too empty, so that refusing needs no look at the file; some 100 bytes each.
+    /// What another process gives back to one of them, or deletes, is seen within ten seconds. Default 16,384; with 0, none
+    /// are.
+    pub refusals: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { busy_timeout: Duration::from_secs(5), queue: 4_096 }
+        Self {
+            busy_timeout: Duration::from_secs(5),
+            queue: 4_096,
+            max_wait: Duration::from_secs(5),
+            refusals: 16_384,
+        }
     }
 }
 
@@ -90,6 +104,7 @@ pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     files: Arc<NamedFiles>,
     writer: Writer,
+    takes: Takes,
     migrated: Arc<str>,
 }
 
@@ -114,7 +129,7 @@ impl SqliteStore {
     ) -> Result<Self, OpenError> {
         let path = path.as_ref().to_owned();
         let opened_with = rules.clone();
-        let (writer, run) = Writer::new(settings.queue.max(1));
+        let (writer, run) = Writer::new(settings.queue.max(1), settings.max_wait);
         let (opened, answer) = oneshot::channel();
         let thread_path = path.clone();
         let thread =
@@ -133,7 +148,9 @@ impl SqliteStore {
         thread.map_err(failed.clone())?;
         let (files, migrated) =
             answer.await.map_err(|_| failed(std::io::Error::other("the thread ended")))??;
-        Ok(Self { rules: Arc::new(rules), clock: Arc::new(clock), files, writer, migrated: migrated.into() })
+        let clock: Arc<dyn Clock> = Arc::new(clock);
+        let takes = Takes::new(writer.clone(), clock.clone(), settings.refusals);
+        Ok(Self { rules: Arc::new(rules), clock, files, writer, takes, migrated: migrated.into() })
     }
 
     /// A handle of the same file and connection that holds takes to other rules. Handles with the rules before go on.
@@ -174,6 +191,12 @@ impl SqliteStore {
         records::complete_in(transaction, ticket, outcome, terms, now.or_by(&*self.clock))
     }
 
+    /// How many takes debited their buckets for nobody, since the store was opened: those of callers that went away, which
+    /// could not be given back.
+    pub fn unanswered_takes(&self) -> u64 {
+        self.takes.unanswered()
+    }
+
     /// Reads the clock when the operation runs, not when it is queued.
     fn moment(&self, now: Now) -> impl Fn() -> Timestamp + Send + 'static {
         let clock = self.clock.clone();
@@ -183,11 +206,11 @@ impl SqliteStore {
     /// Deletes batch by batch, each in a transaction of its own, until one is not full, and tells how much.
     async fn sweep(
         &self,
-        delete: impl Fn(&Connection) -> Result<u64, Failure> + Copy + Send + 'static,
+        delete: impl Fn(&Connection) -> Result<u64, Failure> + Clone + Send + 'static,
     ) -> Result<u64, Unavailable> {
         let mut deleted = 0;
         loop {
-            let batch = self.writer.run(delete).await?;
+            let batch = self.writer.run(delete.clone()).await?;
             deleted += batch;
             if batch < SWEEP_BATCH {
                 return Ok(deleted);
@@ -210,10 +233,7 @@ impl BudgetStore for SqliteStore {
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
         match self.rules.prepare(charges)? {
             Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => {
-                let now = self.moment(now);
-                Ok(self.writer.run(move |connection| buckets::take(connection, &take, now())).await?)
-            }
+            Prepared::Ask(take) => Ok(self.takes.take(take, now).await?),
         }
     }
 
@@ -232,12 +252,20 @@ impl BudgetStore for SqliteStore {
         if take.lines().is_empty() {
             return Ok(());
         }
-        Ok(self.writer.run(move |connection| buckets::refund(connection, &take)).await?)
+        Ok(self.takes.refund(take).await?)
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
         let (retention, now) = (self.rules.retention, self.moment(now)());
-        self.sweep(move |connection| buckets::delete_idle(connection, retention, now, SWEEP_BATCH)).await
+        let refusals = self.takes.refusals();
+        let delete = move |connection: &_| {
+            let deleted = buckets::delete_idle(connection, retention, now, SWEEP_BATCH)?;
+            if deleted > 0 {
+                refusals.forget_all();
+            }
+            Ok(deleted)
+        };
+        self.sweep(delete).await
     }
 }
 

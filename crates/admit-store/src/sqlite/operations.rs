@@ -21,7 +21,11 @@ impl SqliteStore {
     }
 
     pub(crate) async fn delete_bucket(&self, scope: &Scope, key: Key) -> Result<bool, Unavailable> {
-        let scope = scope.clone();
-        self.writer.run(move |connection| buckets::delete(connection, &scope, key)).await
+        let (scope, refusals) = (scope.clone(), self.takes.refusals());
+        let delete = move |connection: &_| {
+            refusals.forget(&scope, key);
+            buckets::delete(connection, &scope, key)
+        };
+        self.writer.run(delete).await
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! While one commit is on its way to the disk, the operations that arrive wait; the next transaction carries them all, in
 //! the order in which they arrived, so that one flush pays for many. An operation is answered only once its transaction
-//! is committed. One that finds nothing to write costs no flush.
+//! is committed. One that finds nothing to write costs no flush. One whose turn comes too late is not done.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use admit::{Causes, Unavailable, UnavailableKind};
+use admit::{Causes, Clock, MonotonicClock, Timestamp, Unavailable, UnavailableKind};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
@@ -28,6 +29,8 @@ pub(super) enum Failure {
     Replaced(PathBuf),
     #[error("the queue of {0} operations is full")]
     QueueFull(usize),
+    #[error("the operations before it took longer than {0:?}")]
+    Late(Duration),
     #[error("the thread that owns the connection has ended")]
     Ended,
 }
@@ -35,15 +38,28 @@ pub(super) enum Failure {
 /// Hands operations to the thread. The thread ends, and closes the file, when the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct Writer {
-    queue: mpsc::Sender<Box<dyn Job>>,
+    queue: mpsc::Sender<Queued>,
+    /// Never steps.
+    clock: MonotonicClock,
 }
 
-trait Job: Send {
-    /// Whether somebody still waits for the answer.
+struct Queued {
+    since: Timestamp,
+    job: Box<dyn Job>,
+}
+
+/// An operation for the thread.
+pub(super) trait Job: Send {
+    /// Whether it is to be done: mostly, whether somebody still waits for the answer.
     fn is_wanted(&self) -> bool;
+    /// Whether it is given up if those before it took too long.
+    fn can_be_late(&self) -> bool {
+        true
+    }
     /// May run again, after its transaction was rolled back because of another operation.
     fn run(&mut self, connection: &Connection) -> Result<(), Failure>;
-    fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>);
+    /// Tells the caller. What has to be done because of that is done next.
+    fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>>;
 }
 
 struct Operation<F, T> {
@@ -66,41 +82,51 @@ where
         Ok(())
     }
 
-    fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) {
+    fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>> {
         let Self { result, reply, .. } = *self;
         let answer = match (committed, result) {
             (Err(failure), _) => Err(failure),
             (Ok(()), Some(result)) => Ok(result),
-            (Ok(()), None) => return, // It did not run; dropping the reply tells so.
+            (Ok(()), None) => return None, // It did not run; dropping the reply tells so.
         };
         let _ = reply.send(answer); // A caller that left wants no answer.
+        None
     }
 }
 
 impl Writer {
-    /// A queue of `capacity` operations, and what empties it: to be run on a thread of its own, with a check that the
-    /// connection's file is still there.
-    pub(super) fn new<C>(capacity: usize) -> (Self, impl FnOnce(Connection, C) + Send + 'static)
+    /// A queue of `capacity` operations, each of which waits no longer than `max_wait` for its turn, and what empties it: to be
+    /// run on a thread of its own, with a check that the connection's file is still there.
+    pub(super) fn new<C>(
+        capacity: usize,
+        max_wait: Duration,
+    ) -> (Self, impl FnOnce(Connection, C) + Send + 'static)
     where
         C: Fn() -> Result<(), Failure> + 'static,
     {
-        let (queue, mut waiting) = mpsc::channel::<Box<dyn Job>>(capacity);
-        let run = move |mut connection: Connection, check: C| {
-            while let Some(first) = waiting.blocking_recv() {
-                let mut batch = vec![first];
+        let (queue, mut waiting) = mpsc::channel::<Queued>(capacity);
+        let clock = MonotonicClock::start();
+        let run = move |connection: Connection, check: C| {
+            let mut thread = Thread { connection, check, clock, max_wait, next: Vec::new() };
+            loop {
+                let mut batch = std::mem::take(&mut thread.next);
+                if batch.is_empty() {
+                    let Some(first) = waiting.blocking_recv() else { break };
+                    batch.push(first);
+                }
                 while batch.len() < MAX_BATCH
                     && let Ok(next) = waiting.try_recv()
                 {
                     batch.push(next);
                 }
-                batch.retain(|job| job.is_wanted());
-                commit(&mut connection, &check, batch);
+                batch.retain(|queued| queued.job.is_wanted());
+                thread.commit(batch);
             }
-            if check().is_err() {
-                empty_log(&connection);
+            if (thread.check)().is_err() {
+                empty_log(&thread.connection);
             }
         };
-        (Self { queue }, run)
+        (Self { queue, clock }, run)
     }
 
     /// Runs `work` in a transaction that may write, and tells its result once that is committed.
@@ -109,17 +135,22 @@ impl Writer {
         work: impl FnMut(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        let operation = Operation { work, result: None, reply };
-        self.queue.try_send(Box::new(operation)).map_err(|error| {
-            unavailable(match error {
-                mpsc::error::TrySendError::Full(_) => Failure::QueueFull(self.queue.max_capacity()),
-                mpsc::error::TrySendError::Closed(_) => Failure::Ended,
-            })
-        })?;
+        self.push(Operation { work, result: None, reply })?;
         match answer.await {
             Ok(result) => result.map_err(unavailable),
             Err(_) => Err(unavailable(Failure::Ended)),
         }
+    }
+
+    /// Adds to what waits.
+    pub(super) fn push(&self, job: impl Job + 'static) -> Result<(), Unavailable> {
+        let queued = Queued { since: self.clock.now(), job: Box::new(job) };
+        self.queue.try_send(queued).map_err(|error| {
+            unavailable(match error {
+                mpsc::error::TrySendError::Full(_) => Failure::QueueFull(self.queue.max_capacity()),
+                mpsc::error::TrySendError::Closed(_) => Failure::Ended,
+            })
+        })
     }
 }
 
@@ -134,6 +165,7 @@ impl Failure {
                 _ => UnavailableKind::Failed,
             },
             Self::QueueFull(_) => UnavailableKind::Full,
+            Self::Late(_) => UnavailableKind::TimedOut,
             Self::Replaced(_) | Self::Ended => UnavailableKind::Broken,
             Self::Corrupt(_) => UnavailableKind::Failed,
         }
@@ -147,22 +179,60 @@ pub(super) fn unavailable(failure: impl Into<Arc<Failure>>) -> Unavailable {
     Unavailable::new("SQLite", failure).of_kind(kind)
 }
 
-type Check<'a> = &'a dyn Fn() -> Result<(), Failure>;
+/// The thread: what it commits to.
+struct Thread<C> {
+    connection: Connection,
+    check: C,
+    clock: MonotonicClock,
+    max_wait: Duration,
+    /// What is done before those that wait: for each operation of the last batch one at most.
+    next: Vec<Queued>,
+}
 
-fn commit(connection: &mut Connection, check: Check<'_>, mut batch: Vec<Box<dyn Job>>) {
-    if batch.is_empty() {
-        return;
+impl<C: Fn() -> Result<(), Failure>> Thread<C> {
+    fn commit(&mut self, mut batch: Vec<Queued>) {
+        let begin = self.clock.now();
+        let is_late =
+            |queued: &mut Queued| queued.job.can_be_late() && begin.since(queued.since) > self.max_wait;
+        let late: Vec<Queued> = batch.extract_if(.., is_late).collect();
+        if !late.is_empty() {
+            self.answer(late, Err(Failure::Late(self.max_wait)));
+        }
+        if batch.is_empty() {
+            return;
+        }
+        match self.attempt(&mut batch) {
+            Ok(()) => self.answer(batch, Ok(())),
+            Err(Trouble::Operation(_)) if batch.len() > 1 => {
+                // One operation must not take the others down with it.
+                batch.into_iter().for_each(|queued| self.commit(vec![queued]));
+            }
+            Err(Trouble::Operation(failure) | Trouble::Transaction(failure)) => {
+                self.answer(batch, Err(failure));
+            }
+        }
     }
-    match attempt(connection, check, &mut batch) {
-        Ok(()) => batch.into_iter().for_each(|job| job.answer(Ok(()))),
-        Err(Trouble::Operation(_)) if batch.len() > 1 => {
-            // One operation must not take the others down with it.
-            batch.into_iter().for_each(|job| commit(connection, check, vec![job]));
+
+    fn answer(&mut self, batch: Vec<Queued>, committed: Result<(), Failure>) {
+        let committed = committed.map_err(Arc::new);
+        let since = self.clock.now();
+        let next = batch.into_iter().filter_map(|queued| queued.job.answer(committed.clone()));
+        self.next.extend(next.map(|job| Queued { since, job }));
+    }
+
+    fn attempt(&mut self, batch: &mut [Queued]) -> Result<(), Trouble> {
+        let sql = |error: rusqlite::Error| Trouble::Transaction(error.into());
+        // Immediate, so that no other process writes between what is read here and what is written.
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sql)?;
+        for queued in batch {
+            queued.job.run(&transaction).map_err(Trouble::Operation)?; // Dropping the transaction rolls it back.
         }
-        Err(Trouble::Operation(failure) | Trouble::Transaction(failure)) => {
-            let failure = Arc::new(failure);
-            batch.into_iter().for_each(|job| job.answer(Err(failure.clone())));
-        }
+        transaction.commit().map_err(sql)?;
+        (self.check)().map_err(|lost| {
+            empty_log(&self.connection);
+            Trouble::Transaction(lost)
+        })
     }
 }
 
@@ -171,20 +241,6 @@ enum Trouble {
     Operation(Failure),
     /// The transaction could not begin or commit, or was committed to a file that is gone.
     Transaction(Failure),
-}
-
-fn attempt(connection: &mut Connection, check: Check<'_>, batch: &mut [Box<dyn Job>]) -> Result<(), Trouble> {
-    let sql = |error: rusqlite::Error| Trouble::Transaction(error.into());
-    // Immediate, so that no other process writes between what is read here and what is written.
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sql)?;
-    for job in batch {
-        job.run(&transaction).map_err(Trouble::Operation)?; // Dropping the transaction rolls it back.
-    }
-    transaction.commit().map_err(sql)?;
-    check().map_err(|lost| {
-        empty_log(connection);
-        Trouble::Transaction(lost)
-    })
 }
 
 /// Brings what the log holds into the file, wherever that is now, and leaves an empty log: SQLite would take a log that is
@@ -203,7 +259,7 @@ mod tests {
     async fn an_operation_that_fails_takes_no_other_with_it_and_leaves_nothing() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch("CREATE TABLE numbers (n INTEGER CHECK (n < 10))").unwrap();
-        let (writer, run) = Writer::new(8);
+        let (writer, run) = Writer::new(8, Duration::MAX);
         let insert = |first: i64, second: i64| {
             writer.run(move |connection| {
                 connection.execute("INSERT INTO numbers VALUES (?1)", [first])?;
@@ -226,7 +282,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_is_unavailable() {
-        let (writer, _run) = Writer::new::<fn() -> Result<(), Failure>>(1);
+        let (writer, _run) = Writer::new::<fn() -> Result<(), Failure>>(1, Duration::MAX);
         let waiting = writer.run(|_| Ok(()));
         let refused = async { writer.run(|_| Ok(())).await.unwrap_err() };
         let error =

@@ -15,7 +15,10 @@ const REPLICAS: usize = 4;
 const CALLERS: usize = 16;
 const BUDGET: &str = "100/second burst 500";
 
-/// Four replicas, each with its own connections and clock, take as fast as they can for a second and a half: no more is granted
+/// How many takes share a statement, and how many refusals are remembered: of each replica another.
+const SETTINGS: [(usize, usize); REPLICAS] = [(4_096, 16_384), (4_096, 0), (1, 16_384), (1, 0)];
+
+/// Four replicas, each with its own connections, clock and settings, take as fast as they can for a second and a half: no more is granted
 /// than the law allows, and what was there at the start is granted, held or lapsed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_on_postgres_grant_what_the_law_allows() {
@@ -24,8 +27,10 @@ async fn replicas_on_postgres_grant_what_the_law_allows() {
     let counts = Counts::default();
     let began = clock.now();
     let mut replicas = Vec::new();
-    for _ in 0..REPLICAS {
-        let store = PostgresStore::connect(PostgresConfig::new(postgres.url()), rules()).await.unwrap();
+    for (batch, refusals) in SETTINGS {
+        let mut config = PostgresConfig::new(postgres.url());
+        (config.batch, config.refusals) = (batch, refusals);
+        let store = PostgresStore::connect(config, rules()).await.unwrap();
         let leases = Leases::new([(ALPHA, "5%".parse().unwrap())]);
         replicas.push(Leased::with(store, leases, MonotonicClock::start(), counts.clone()));
     }

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Charge, Decision, Now, Rules, TakeError, Timestamp, UnavailableKind, Wait};
-use admit_store::memory::MemoryStore;
+use admit::{BudgetStore, Decision, Now, Rules, TakeError, Timestamp, UnavailableKind, Wait};
 use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::{Postgres, Shutdown};
 use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
-use proptest::prelude::*;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
+use futures::future::join_all;
 
 use crate::{INGEST, READ, charge, rules, store};
 
@@ -41,88 +37,6 @@ fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
     match answer {
         Err(TakeError::Unavailable(cause)) => cause.kind(),
         other => panic!("{other:?}"),
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Take(Vec<Charge>),
-    Refund(Vec<Charge>),
-}
-
-fn steps() -> impl Strategy<Value = (i64, Vec<Step>)> {
-    // Costs and budgets that differ on one bucket, and doubles whose sums depend on their order.
-    let cost = prop_oneof![Just(1.0), Just(0.1), Just(0.7), Just(3.0), Just(12.0)];
-    let budget =
-        prop_oneof![Just("10/s"), Just("3/s burst 7"), Just("0.3/s burst 20"), Just("100/minute burst 5")];
-    let one = (prop::bool::ANY, 0..3_u8, cost, budget);
-    let charge = one.prop_map(|(scope, key, cost, budget)| {
-        charge(if scope { INGEST } else { READ }, &format!("key {key}"), cost, budget)
-    });
-    let charges = prop_oneof![
-        3 => prop::collection::vec(charge.clone(), 1),
-        1 => prop::collection::vec(charge, 1..4),
-    ];
-    let step = prop_oneof![
-        4 => charges.clone().prop_map(Step::Take),
-        1 => charges.prop_map(Step::Refund),
-    ];
-    // Some takes many times over, as on a hot bucket.
-    let some = (step, 1..6_usize).prop_map(|(step, times)| vec![step; times]);
-    (0..2_000_000_i64, prop::collection::vec(some, 1..12).prop_map(|steps| steps.concat()))
-}
-
-/// What a store answers when asked for all steps before it has answered any.
-async fn at_once(
-    store: &impl BudgetStore,
-    now: Now,
-    steps: &[Step],
-) -> Vec<Option<Result<Decision, TakeError>>> {
-    join_all(steps.iter().map(|step| -> BoxFuture<'_, _> {
-        match step {
-            Step::Take(charges) => store.take(charges, now).map(Some).boxed(),
-            Step::Refund(charges) => store.refund(charges).map(|done| done.err().map(Err)).boxed(),
-        }
-    }))
-    .await
-}
-
-/// The same answers as one after the other, to the last bit; with sharing and without, with memory of refusals and without.
-#[tokio::test]
-async fn a_batch_answers_as_one_after_the_other() {
-    let postgres = Postgres::fast().unwrap();
-    let mut runner = TestRunner::deterministic();
-    for (batch, refusals) in [(4_096, 16_384), (4_096, 0), (1, 16_384), (3, 2), (1, 0)] {
-        for case in 0..40 {
-            postgres.psql("DROP SCHEMA IF EXISTS admit CASCADE").unwrap();
-            let mut config = PostgresConfig::new(postgres.url());
-            (config.batch, config.refusals) = (batch, refusals);
-            let store = PostgresStore::connect(config, rules()).await.unwrap();
-            let reference = MemoryStore::new(rules());
-            let mut now = 0;
-            for _ in 0..4 {
-                let (later, steps) = steps().new_tree(&mut runner).unwrap().current();
-                now += later;
-                let answers = at_once(&store, at(now), &steps).await;
-                let mut expected = Vec::new();
-                for step in &steps {
-                    expected.extend(at_once(&reference, at(now), std::slice::from_ref(step)).await);
-                }
-                for ((step, answer), expected) in steps.iter().zip(answers).zip(expected) {
-                    match (answer, expected) {
-                        (Some(Ok(answer)), Some(Ok(expected))) => {
-                            assert_eq!(
-                                answer, expected,
-                                "batch {batch}, refusals {refusals}, case {case}: {step:?}"
-                            );
-                        }
-                        (None, None) => {}
-                        (Some(Err(_)), Some(Err(_))) => {} // Budgets that conflict within a take.
-                        other => panic!("{step:?}: {other:?}"),
-                    }
-                }
-            }
-        }
     }
 }
 

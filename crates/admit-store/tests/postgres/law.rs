@@ -8,7 +8,7 @@ use futures::future::join_all;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-use crate::{INGEST, READ, charge, store};
+use crate::{INGEST, READ, SETTINGS, charge, store, store_with};
 
 fn at(micros: i64) -> Now {
     Now::At(Timestamp::from_unix_micros(1_700_000_000_000_000 + micros).unwrap())
@@ -53,9 +53,10 @@ async fn a_bucket_is_minted_debited_refilled_and_given_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_takes_from_two_pools_at_one_instant_grant_what_is_there() {
     let postgres = Postgres::start().unwrap();
-    let pools = [store(&postgres.url()).await, store(&postgres.url()).await];
     for (i, tokens) in [1_usize, 37, 99, 100, 101].into_iter().enumerate() {
         let key = format!("key {i}");
+        let (one, other) = (SETTINGS[i % SETTINGS.len()], SETTINGS[(i + 1) % SETTINGS.len()]);
+        let pools = [store_with(&postgres.url(), one).await, store_with(&postgres.url(), other).await];
         let one = [charge(INGEST, &key, 1.0, &format!("{tokens}/s"))];
         let two = [one[0].clone(), charge(READ, &key, 1.0, &format!("{tokens}/s"))];
         for charges in [one.to_vec(), two.to_vec()] {
@@ -71,7 +72,7 @@ async fn a_hundred_takes_from_two_pools_at_one_instant_grant_what_is_there() {
     }
 }
 
-/// What a process is to do: URL, callers, takes of each, cost and budget.
+/// What a process is to do: URL, which of the settings, callers, takes of each, cost and budget.
 const TASK: &str = "ADMIT_TEST_TAKES";
 
 /// What one of several processes does: takes as told by its environment, and prints the moment of each grant in µs.
@@ -79,10 +80,10 @@ const TASK: &str = "ADMIT_TEST_TAKES";
 #[ignore = "no test: a process that the tests of this file start"]
 async fn one_of_four() {
     let task = std::env::var(TASK).expect("started by a test");
-    let [url, callers, takes, cost, budget] = task.split(';').collect::<Vec<_>>()[..] else {
+    let [url, settings, callers, takes, cost, budget] = task.split(';').collect::<Vec<_>>()[..] else {
         panic!("{task}")
     };
-    let store = store(url).await;
+    let store = store_with(url, SETTINGS[settings.parse::<usize>().unwrap()]).await;
     let charge = charge(INGEST, "hot", cost.parse().unwrap(), budget);
     let takes: usize = takes.parse().unwrap();
     let callers = (0..callers.parse().unwrap()).map(|_| {
@@ -104,12 +105,19 @@ async fn one_of_four() {
     }
 }
 
-/// Runs [`one_of_four`] four times at once and returns the moments of all grants, in order.
-async fn four_processes(url: &str, callers: usize, takes: usize, cost: f64, budget: &str) -> Vec<i64> {
-    let run = || async {
+/// Runs [`one_of_four`] at once with each of these settings and returns the moments of all grants, in order.
+async fn four_processes(
+    url: &str,
+    settings: [usize; 4],
+    callers: usize,
+    takes: usize,
+    cost: f64,
+    budget: &str,
+) -> Vec<i64> {
+    let run = |settings: usize| async move {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "law::one_of_four", "--nocapture"])
-            .env(TASK, format!("{url};{callers};{takes};{cost};{budget}"))
+            .env(TASK, format!("{url};{settings};{callers};{takes};{cost};{budget}"))
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -119,7 +127,7 @@ async fn four_processes(url: &str, callers: usize, takes: usize, cost: f64, budg
         assert!(child.wait().await.unwrap().success(), "{output}");
         output.lines().filter_map(|line| line.strip_prefix("grant ")?.parse().ok()).collect::<Vec<i64>>()
     };
-    let mut grants: Vec<i64> = join_all((0..4).map(|_| run())).await.concat();
+    let mut grants: Vec<i64> = join_all(settings.map(run)).await.concat();
     grants.sort_unstable();
     grants
 }
@@ -128,7 +136,7 @@ async fn four_processes(url: &str, callers: usize, takes: usize, cost: f64, budg
 async fn a_hundred_takes_from_four_processes_grant_what_is_there() {
     let postgres = Postgres::start().unwrap();
     // On a fresh database: the four also make the tables, at once.
-    let grants = four_processes(&postgres.url(), 5, 5, 1.0, "37/h").await;
+    let grants = four_processes(&postgres.url(), [0, 1, 2, 3], 5, 5, 1.0, "37/h").await;
     assert_eq!(grants.len(), 37);
 }
 
@@ -137,13 +145,13 @@ fn moment(unix_micros: i64) -> Timestamp {
 }
 
 /// How many settings to draw. ADMIT_TEST_SETTINGS asks for more in a soak.
-const SETTINGS: usize = 100;
+const DRAWN: usize = 100;
 
 #[tokio::test]
 async fn four_processes_never_exceed_burst_and_rate_in_any_window() {
     let postgres = Postgres::start().unwrap();
     store(&postgres.url()).await;
-    let settings = std::env::var("ADMIT_TEST_SETTINGS").map_or(SETTINGS, |n| n.parse().unwrap());
+    let settings = std::env::var("ADMIT_TEST_SETTINGS").map_or(DRAWN, |n| n.parse().unwrap());
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64; // xorshift: any fixed sequence will do.
     let mut below = |bound: u64| {
         seed ^= seed << 13;
@@ -151,14 +159,16 @@ async fn four_processes_never_exceed_burst_and_rate_in_any_window() {
         seed ^= seed << 17;
         seed % bound
     };
-    for _ in 0..settings {
+    for turn in 0..settings {
+        // All alike, or each another.
+        let modes = if turn % 2 == 0 { [turn / 2 % SETTINGS.len(); 4] } else { [0, 1, 2, 3] };
         postgres.psql("TRUNCATE admit.rate_budgets").unwrap();
         let (callers, cost) = (1 + below(16) as usize, 1.0 + below(30) as f64 / 10.0);
         let (rate, burst) = (1 + below(200), 4 + below(100));
         let budget = format!("{rate}/s burst {burst}");
         let takes = 10 + 120 / callers; // From four processes always more than the largest burst.
-        let grants = four_processes(&postgres.url(), callers, takes, cost, &budget).await;
-        let what = format!("{callers} callers, cost {cost}, {budget}: {} grants", grants.len());
+        let grants = four_processes(&postgres.url(), modes, callers, takes, cost, &budget).await;
+        let what = format!("{modes:?}, {callers} callers, cost {cost}, {budget}: {} grants", grants.len());
         for (i, first) in grants.iter().enumerate() {
             for (j, last) in grants.iter().enumerate().skip(i) {
                 let (granted, seconds) = ((j - i + 1) as f64 * cost, (last - first) as f64 / 1e6);

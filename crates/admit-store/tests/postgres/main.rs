@@ -20,12 +20,21 @@ use admit_store::postgres::{PostgresConfig, PostgresStore};
 const INGEST: Scope = Scope::from_static("ingest_node");
 const READ: Scope = Scope::from_static("secret_read_node");
 
+/// How many takes share a statement, and how many refusals are remembered: each on and off.
+const SETTINGS: [(usize, usize); 4] = [(4_096, 16_384), (4_096, 0), (1, 16_384), (1, 0)];
+
 fn rules() -> Rules {
     Rules::new([INGEST, READ]).unwrap()
 }
 
 async fn store(url: &str) -> PostgresStore {
     PostgresStore::connect(PostgresConfig::new(url), rules()).await.unwrap()
+}
+
+async fn store_with(url: &str, (batch, refusals): (usize, usize)) -> PostgresStore {
+    let mut config = PostgresConfig::new(url);
+    (config.batch, config.refusals) = (batch, refusals);
+    PostgresStore::connect(config, rules()).await.unwrap()
 }
 
 fn charge(scope: Scope, key: &str, cost: f64, budget: &str) -> Charge {

@@ -1,0 +1,188 @@
+//! Takes and what gives back. A caller that goes away neither loses nor leaks tokens: what it was granted is given back.
+//!
+//! The store's clock is one that this process reads too. So a take that what was seen of its buckets cannot pay for is refused
+//! at once, as the file would refuse it at this moment. What changes buckets clears what was seen of them on the writer's thread,
+//! in the order of its transactions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use admit::{Bucket, Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::buckets;
+use super::writer::{Failure, Job, Writer, unavailable};
+use crate::refusals::{Recalled, Refusals, Sighting, Stamp};
+
+/// With the take, so that whoever finds it abandoned can give it back.
+type Answered = Result<(Decision, Take), Arc<Failure>>;
+
+/// Decides takes on the writer's thread. Clones are of one store.
+#[derive(Clone)]
+pub(super) struct Takes {
+    writer: Writer,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The store's.
+    clock: Arc<dyn Clock>,
+    /// One that never steps.
+    local: MonotonicClock,
+    refusals: Arc<Refusals>,
+    unanswered: AtomicU64,
+}
+
+impl Takes {
+    /// With room to remember so many `refusals`.
+    pub(super) fn new(writer: Writer, clock: Arc<dyn Clock>, refusals: usize) -> Self {
+        let (local, refusals) = (MonotonicClock::start(), Arc::new(Refusals::new(refusals)));
+        Self { writer, shared: Arc::new(Shared { clock, local, refusals, unanswered: AtomicU64::new(0) }) }
+    }
+
+    pub(super) async fn take(&self, take: Take, now: Now) -> Result<Decision, Unavailable> {
+        let Shared { clock, local, refusals, .. } = &*self.shared;
+        let stamp = match refusals.recall(&take, Now::At(now.or_by(&**clock)), || local.now()) {
+            Recalled::Refused(decision) => return Ok(decision),
+            Recalled::Unknown(stamp) => stamp,
+        };
+        let (caller, answer) = oneshot::channel();
+        self.writer.push(Taking { take, now, stamp, decided: None, caller, shared: self.shared.clone() })?;
+        let mut waiting = Waiting { answer, answered: false, takes: self };
+        let answered = (&mut waiting.answer).await;
+        waiting.answered = true;
+        match answered {
+            Ok(answered) => answered.map(|(decision, _)| decision).map_err(unavailable),
+            Err(_) => Err(unavailable(Failure::Ended)),
+        }
+    }
+
+    pub(super) async fn refund(&self, take: Take) -> Result<(), Unavailable> {
+        let (caller, answer) = oneshot::channel();
+        self.writer.push(GivingBack { take, caller: Some(caller), shared: self.shared.clone() })?;
+        match answer.await {
+            Ok(done) => done.map_err(unavailable),
+            Err(_) => Err(unavailable(Failure::Ended)),
+        }
+    }
+
+    /// The buckets that were seen too empty, for what changes buckets on the writer's thread.
+    pub(super) fn refusals(&self) -> Arc<Refusals> {
+        self.shared.refusals.clone()
+    }
+
+    /// How many takes were granted to nobody and could not be given back.
+    pub(super) fn unanswered(&self) -> u64 {
+        self.shared.unanswered.load(Ordering::Relaxed)
+    }
+}
+
+/// A caller that waits. If it goes away when its answer is there, what it was granted is given back.
+struct Waiting<'t> {
+    answer: oneshot::Receiver<Answered>,
+    answered: bool,
+    takes: &'t Takes,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        self.answer.close();
+        if let Ok(Ok((Decision::Granted(_), take))) = self.answer.try_recv() {
+            let shared = self.takes.shared.clone();
+            if self.takes.writer.push(GivingBack { take, caller: None, shared }).is_err() {
+                self.takes.shared.unanswered.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+struct Taking {
+    take: Take,
+    now: Now,
+    /// Of when it came.
+    stamp: Stamp,
+    decided: Option<Decided>,
+    caller: oneshot::Sender<Answered>,
+    shared: Arc<Shared>,
+}
+
+struct Decided {
+    decision: Decision,
+    /// As they were before, and when they were, by the clock that never steps.
+    buckets: Vec<Option<Bucket>>,
+    seen: Timestamp,
+}
+
+impl Job for Taking {
+    fn is_wanted(&self) -> bool {
+        !self.caller.is_closed()
+    }
+
+    fn run(&mut self, connection: &Connection) -> Result<(), Failure> {
+        let seen = self.shared.local.now();
+        let (decision, buckets) = buckets::take(connection, &self.take, self.now.or_by(&*self.shared.clock))?;
+        self.decided = Some(Decided { decision, buckets, seen });
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>> {
+        let Self { take, stamp, decided, caller, shared, .. } = *self;
+        let answer = match (committed, decided) {
+            (Err(failure), _) => Err(failure),
+            (Ok(()), None) => return None, // It did not run; dropping the caller's end tells so.
+            (Ok(()), Some(Decided { decision, buckets, seen })) => {
+                match decision {
+                    Decision::Granted(_) => {
+                        take.lines().iter().for_each(|line| shared.refusals.clear(&line.scope, line.key));
+                    }
+                    Decision::Refused(_) => {
+                        shared.refusals.remember(stamp, &take, &buckets, Sighting::OnSharedClock { seen });
+                    }
+                }
+                Ok((decision, take))
+            }
+        };
+        match caller.send(answer) {
+            Err(Ok((Decision::Granted(_), take))) => {
+                Some(Box::new(GivingBack { take, caller: None, shared }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What gives back is done also when nobody waits for it any more.
+struct GivingBack {
+    take: Take,
+    /// Nobody for what was granted to a caller that is gone.
+    caller: Option<oneshot::Sender<Result<(), Arc<Failure>>>>,
+    shared: Arc<Shared>,
+}
+
+impl Job for GivingBack {
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn can_be_late(&self) -> bool {
+        self.caller.is_some()
+    }
+
+    fn run(&mut self, connection: &Connection) -> Result<(), Failure> {
+        self.take.lines().iter().for_each(|line| self.shared.refusals.forget(&line.scope, line.key));
+        buckets::refund(connection, &self.take)
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>> {
+        match self.caller {
+            Some(caller) => drop(caller.send(committed)), // Who left wants no answer.
+            None if committed.is_err() => drop(self.shared.unanswered.fetch_add(1, Ordering::Relaxed)),
+            None => {}
+        }
+        None
+    }
+}
