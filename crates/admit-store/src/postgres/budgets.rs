@@ -7,7 +7,6 @@ use admit::{
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use uuid::Uuid;
 
 use super::database::{CallError, Param, get, micros, moment, timestamp};
 use super::{PostgresStore, batch};
@@ -34,9 +33,7 @@ impl BudgetStore for PostgresStore {
             Prepared::Decided(decision) => return Ok(decision),
             Prepared::Ask(take) => take,
         };
-        let scopes: Vec<&str> = take.lines().iter().map(|line| line.scope.as_str()).collect();
-        let keys: Vec<Uuid> =
-            take.lines().iter().map(|line| Uuid::from_bytes(*line.key.as_bytes())).collect();
+        let (scopes, keys) = batch::columns(take.lines().iter().map(batch::place));
         let row = self
             .database
             .row(

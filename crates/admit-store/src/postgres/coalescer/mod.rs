@@ -4,6 +4,7 @@
 //! that operations on a bucket keep the order in which they came; a second connection would gain nothing on a hot bucket,
 //! whose row it would wait for.
 
+mod alone;
 mod held;
 mod statements;
 
@@ -100,7 +101,7 @@ impl From<QueueFull> for Unavailable {
 impl Coalescer {
     pub(super) fn new(database: Database, config: &PostgresConfig) -> Self {
         Self(Arc::new(Shared {
-            statements: Statements::new(database.schema()),
+            statements: Statements::new(database.schema(), config.prepare),
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),
