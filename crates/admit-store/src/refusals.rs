@@ -74,22 +74,24 @@ impl Refusals {
     /// Whether the buckets of a take, as they were seen, cannot pay for it. `local` is a clock of this process that never
     /// steps.
     pub(crate) fn recall(&self, take: &Take, now: Now, local: impl Fn() -> Timestamp) -> Recalled {
-        let mut seen = Vec::new();
+        let (mut seen, mut forgotten) = (Vec::new(), 0_u64);
         for line in take.lines() {
             let Some(number) = self.number(&line.scope, line.key) else { break };
             let place = self.place(number);
             let this = |seen: &&Seen| seen.key == line.key && seen.scope == line.scope;
             seen.extend(place.seen.as_ref().filter(this).map(|seen| (seen.bucket, seen.sighting)));
+            forgotten = forgotten.wrapping_add(place.forgotten);
+        }
+        if seen.is_empty() {
+            return Recalled::Unknown(Stamp(forgotten));
         }
         if seen.len() == take.lines().len()
             && let Some(refused) = refuse(take, &seen, now, local)
         {
             return Recalled::Refused(refused);
         }
-        if !seen.is_empty() {
-            // By its budget there may come to be more than was seen; those that come after it have to wait for that.
-            take.lines().iter().for_each(|line| self.forget(&line.scope, line.key));
-        }
+        // By its budget there may come to be more than was seen; those that come after it have to wait for that.
+        take.lines().iter().for_each(|line| self.forget(&line.scope, line.key));
         Recalled::Unknown(self.stamp(take))
     }
 

@@ -15,15 +15,17 @@ pub struct Burst(f64);
 pub struct BurstError(f64);
 
 pub(crate) const MIN_QUANTITY: f64 = 1e-9;
-pub(crate) const MAX_QUANTITY: f64 = 9_007_199_254_740_992.0;
 
 impl Burst {
+    /// 2⁵³, the most tokens a bucket can hold: up to here whole tokens are counted exactly.
+    pub const MAX_TOKENS: f64 = 9_007_199_254_740_992.0;
+
     /// A ceiling of `tokens`.
     ///
     /// # Errors
     /// [`BurstError`] unless `tokens` lies between 10⁻⁹ and 2⁵³.
     pub fn new(tokens: f64) -> Result<Self, BurstError> {
-        if (MIN_QUANTITY..=MAX_QUANTITY).contains(&tokens) {
+        if (MIN_QUANTITY..=Self::MAX_TOKENS).contains(&tokens) {
             Ok(Self(tokens))
         } else {
             Err(BurstError(tokens))

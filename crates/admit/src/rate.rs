@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::burst::{MAX_QUANTITY, MIN_QUANTITY};
+use crate::burst::{Burst, MIN_QUANTITY};
 
 /// Tokens a second, from 10⁻⁹ to 2⁵³.
 ///
@@ -52,7 +52,7 @@ impl Rate {
     /// # Errors
     /// [`RateError::OutOfRange`] unless the rate lies between 10⁻⁹ and 2⁵³ tokens a second; so for all constructors.
     pub fn per_second(tokens: f64) -> Result<Self, RateError> {
-        if (MIN_QUANTITY..=MAX_QUANTITY).contains(&tokens) {
+        if (MIN_QUANTITY..=Burst::MAX_TOKENS).contains(&tokens) {
             Ok(Self(tokens))
         } else {
             Err(RateError::OutOfRange(tokens))

@@ -31,7 +31,7 @@ const CUT: u32 = f64::MANTISSA_DIGITS - 1 - 17;
 /// What the smallest rate and burst there are come to, so that all of them, up to 2^53, fit into 24 bits.
 const LEAST: u64 = 1e-9_f64.to_bits() >> CUT;
 
-const _: () = assert!((9_007_199_254_740_992_f64.to_bits() >> CUT) - LEAST < 1 << 24);
+const _: () = assert!((Burst::MAX_TOKENS.to_bits() >> CUT) - LEAST < 1 << 24);
 
 impl Kept {
     pub(super) fn new(bucket: Bucket, budget: Budget) -> Self {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_range_are_kept() {
-        let (least, most) = (1e-9, 9_007_199_254_740_992.0);
+        let (least, most) = (1e-9, Burst::MAX_TOKENS);
         let budget = |rate, burst| Budget::new(Rate::per_second(rate).unwrap(), Burst::new(burst).unwrap());
         let full = |budget| Kept::new(Bucket::full(budget, at(0)), budget).is_full(at(1_000_000));
         assert!(full(budget(most, most)));

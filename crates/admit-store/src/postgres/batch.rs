@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use admit::{Bucket, Decision, Key, Line, Scope, Take, Timestamp};
+use admit::{Bucket, Burst, Decision, Key, Line, Scope, Take, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -13,9 +13,6 @@ use super::database::{CallError, get, timestamp};
 
 /// What the statement tells of a run that needs a bucket which somebody else holds.
 const BUSY: i32 = -1;
-
-/// 2⁵³: up to here whole tokens are counted exactly, and no bucket holds more.
-const MOST_TOKENS: f64 = 9_007_199_254_740_992.0;
 
 /// What is to be done with the lines of a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,12 +144,9 @@ impl<'t> Batch<'t> {
         self.buckets.binary_search(&place(line)).unwrap_or_default()
     }
 
-    pub(super) fn scopes(&self) -> Vec<&'t str> {
-        self.buckets.iter().map(|(scope, _)| scope.as_str()).collect()
-    }
-
-    pub(super) fn keys(&self) -> Vec<Uuid> {
-        self.buckets.iter().map(|(_, key)| Uuid::from_bytes(*key.as_bytes())).collect()
+    /// The columns of scopes and keys.
+    pub(super) fn places(&self) -> (Vec<&'t str>, Vec<Uuid>) {
+        columns(self.buckets.iter().copied())
     }
 
     /// What became of the operations that this batch was made of, from the row that answers its statement. If the `server`'s
@@ -224,7 +218,7 @@ impl<'t> Batch<'t> {
                 return None;
             }
             let total = cost * f64::from(times);
-            if times > 1 && total >= MOST_TOKENS {
+            if times > 1 && total >= Burst::MAX_TOKENS {
                 return None; // The product may be rounded.
             }
             totals[usize::try_from(number).unwrap_or(1) - 1] = total;
@@ -277,8 +271,13 @@ impl<'t> Batch<'t> {
     }
 }
 
-fn place(line: &Line) -> (&Scope, Key) {
+pub(super) fn place(line: &Line) -> (&Scope, Key) {
     (&line.scope, line.key)
+}
+
+/// Buckets as the columns that say which they are.
+pub(super) fn columns<'t>(places: impl Iterator<Item = (&'t Scope, Key)>) -> (Vec<&'t str>, Vec<Uuid>) {
+    places.map(|(scope, key)| (scope.as_str(), Uuid::from_bytes(*key.as_bytes()))).unzip()
 }
 
 /// A batch has fewer of anything.

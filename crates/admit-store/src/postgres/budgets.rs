@@ -7,13 +7,13 @@ use admit::{
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use uuid::Uuid;
 
 use super::database::{CallError, Param, get, micros, moment, timestamp};
 use super::{PostgresStore, batch};
 
-/// How many idle buckets one statement of the sweep deletes: some milliseconds of work.
-const SWEEP_BATCH: i32 = 1_000;
+/// How many pages of the table one statement of the sweep looks at: some 3,000 buckets, which cost less than a millisecond to
+/// look at and some milliseconds to delete.
+const SWEEP_PAGES: i32 = 32;
 
 impl BudgetStore for PostgresStore {
     fn rules(&self) -> &Rules {
@@ -33,9 +33,7 @@ impl BudgetStore for PostgresStore {
             Prepared::Decided(decision) => return Ok(decision),
             Prepared::Ask(take) => take,
         };
-        let scopes: Vec<&str> = take.lines().iter().map(|line| line.scope.as_str()).collect();
-        let keys: Vec<Uuid> =
-            take.lines().iter().map(|line| Uuid::from_bytes(*line.key.as_bytes())).collect();
+        let (scopes, keys) = batch::columns(take.lines().iter().map(batch::place));
         let row = self
             .database
             .row(
@@ -64,11 +62,28 @@ impl BudgetStore for PostgresStore {
             Now::At(_) => Duration::ZERO,
         };
         let idle = micros(self.rules.retention.duration().saturating_add(under_way));
-        let params: [Param<'_>; 3] =
-            [(&idle, Type::INT8), (&moment(now), Type::TIMESTAMPTZ), (&SWEEP_BATCH, Type::INT4)];
-        let swept = self.database.sweep(&self.budgets.delete_idle, &params, SWEEP_BATCH).await;
+        let swept = self.sweep(idle, now).await;
         self.coalescer.refusals().forget_all();
-        swept
+        Ok(swept?)
+    }
+}
+
+impl PostgresStore {
+    /// Walks the table, some pages at a time, and tells how many buckets were deleted.
+    async fn sweep(&self, idle_micros: i64, now: Now) -> Result<u64, CallError> {
+        let (mut deleted, mut next_page) = (0, Some(0_i64));
+        while let Some(page) = next_page {
+            let params: [Param<'_>; 4] = [
+                (&idle_micros, Type::INT8),
+                (&moment(now), Type::TIMESTAMPTZ),
+                (&page, Type::INT8),
+                (&SWEEP_PAGES, Type::INT4),
+            ];
+            let row = self.database.row(&self.budgets.delete_idle_pages, &params).await?;
+            deleted += get::<i64>(&row, 0)?.unsigned_abs();
+            next_page = get(&row, 1)?;
+        }
+        Ok(deleted)
     }
 }
 
@@ -76,7 +91,7 @@ impl BudgetStore for PostgresStore {
 #[derive(Debug)]
 pub(super) struct Statements {
     peek: String,
-    delete_idle: String,
+    delete_idle_pages: String,
 }
 
 impl Statements {
@@ -85,7 +100,9 @@ impl Statements {
             peek: format!(
                 "SELECT decided_at, bucket_tokens, bucket_refilled_at FROM {schema}.peek($1, $2, $3)"
             ),
-            delete_idle: format!("SELECT {schema}.delete_idle($1, $2, $3)"),
+            delete_idle_pages: format!(
+                "SELECT deleted, next_page FROM {schema}.delete_idle_pages($1, $2, $3, $4)"
+            ),
         }
     }
 }

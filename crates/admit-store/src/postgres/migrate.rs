@@ -21,13 +21,14 @@ use super::database::{CallError, Database, millis};
 use super::{ConnectionError, PostgresConfig, scope_check, shape};
 
 /// In order. A migration that was published never changes: the history has its checksum.
-const MIGRATIONS: [(&str, &str); 6] = [
+const MIGRATIONS: [(&str, &str); 7] = [
     ("V1__rate_budgets", include_str!("sql/V1__rate_budgets.sql")),
     ("V2__idempotency", include_str!("sql/V2__idempotency.sql")),
     ("V3__leaderships", include_str!("sql/V3__leaderships.sql")),
     ("V4__api_keys", include_str!("sql/V4__api_keys.sql")),
     ("V5__retention", include_str!("sql/V5__retention.sql")),
     ("V6__many_takes", include_str!("sql/V6__many_takes.sql")),
+    ("V7__sweep_by_pages", include_str!("sql/V7__sweep_by_pages.sql")),
 ];
 
 /// PostgreSQL 14 brought exact `extract(epoch …)` and functions whose bodies are parsed when they are made.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Decision, Now, Rules, TakeError, Timestamp, UnavailableKind, Wait};
+use admit::{BudgetStore, Charge, Decision, Key, Now, Rules, TakeError, Timestamp, UnavailableKind, Wait};
+use admit_store::memory::MemoryStore;
 use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::{Postgres, Shutdown};
 use futures::FutureExt;
@@ -142,6 +143,70 @@ async fn a_bucket_that_is_held_keeps_no_other_waiting_for_ever() {
     }
     holder.batch_execute("ROLLBACK").await.unwrap();
     assert!(store.take(&both, Now::Store).await.unwrap().is_granted());
+}
+
+/// Each statement waited for the row that somebody held, for as long as statements wait for locks, and all takes waited behind it.
+#[tokio::test]
+async fn a_bucket_that_is_held_holds_up_one_statement_not_each() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_millis(500);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let held = [charge(INGEST, "held", 1.0, "1000/s")];
+    let free = [charge(READ, "free", 1.0, "1000/s")];
+    assert!(store.take(&held, Now::Store).await.unwrap().is_granted());
+    let holder = session(&postgres).await;
+    holder.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let rounds = async {
+        for round in 0..100 {
+            // Alone, and with others.
+            assert_eq!(kind(store.take(&held, Now::Store).await), UnavailableKind::TimedOut, "{round}");
+            let takes = [&held, &free, &held, &free].map(|charges| store.take(charges, Now::Store));
+            for (i, answer) in join_all(takes).await.into_iter().enumerate() {
+                match i % 2 {
+                    0 => assert_eq!(kind(answer), UnavailableKind::TimedOut, "{round}"),
+                    _ => assert!(answer.unwrap().is_granted(), "{round}"),
+                }
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(25), rounds).await.expect("two hundred waits");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert!(store.take(&held, Now::Store).await.unwrap().is_granted(), "known to be held, and free");
+    // No more than others of its kind: it is waited for again.
+    holder.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let release = async {
+        waiting(&postgres, "1").await;
+        holder.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(store.take(&held, Now::Store), release);
+    assert!(answer.unwrap().is_granted());
+}
+
+/// A row that is not committed yet cannot be passed over. The second statement waited for it like the first, and failed all.
+#[tokio::test]
+async fn a_bucket_that_somebody_mints_by_hand_fails_alone() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_millis(200);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let key = Key::of("held");
+    let holder = session(&postgres).await;
+    let mint = format!("BEGIN; INSERT INTO admit.rate_budgets VALUES ('{INGEST}', '{key}', 1, now())");
+    holder.batch_execute(&mint).await.unwrap();
+    let held = [charge(INGEST, "held", 1.0, "10/s")];
+    for _ in 0..2 {
+        let free: Vec<_> = (0..9).map(|i| [charge(READ, &format!("{i}"), 1.0, "10/s")]).collect();
+        let takes = free.iter().chain([&held]).chain(&free).map(|charges| store.take(charges, Now::Store));
+        for (i, answer) in join_all(takes).await.into_iter().enumerate() {
+            match i {
+                9 => assert_eq!(kind(answer), UnavailableKind::TimedOut),
+                _ => assert!(answer.unwrap().is_granted(), "{i}"),
+            }
+        }
+    }
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert!(store.take(&held, Now::Store).await.unwrap().is_granted());
 }
 
 #[tokio::test]

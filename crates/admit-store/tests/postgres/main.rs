@@ -6,6 +6,7 @@ mod coalescing;
 mod completion;
 mod encryption;
 mod fences;
+mod kept_statements;
 mod law;
 mod migrations;
 mod outage;

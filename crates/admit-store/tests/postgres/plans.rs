@@ -75,7 +75,9 @@ async fn every_statement_finds_its_rows_by_an_index() {
             &["rate_budgets_pkey"],
         ),
         (format!("SELECT admit.peek({two}, NULL)"), &["rate_budgets_pkey"]),
-        ("SELECT admit.delete_idle(3600000000, NULL, 100)".to_owned(), &["rate_budgets_refilled_at_idx"]),
+        // By no index, but no more than the pages it is told.
+        ("SELECT admit.delete_idle_pages(3600000000, NULL, 3, 4)".to_owned(), &[]),
+        ("SELECT admit.delete_idle(3600000000, NULL, 4)".to_owned(), &[]),
         ("SELECT admit.idempotency_look(sha256('7'), NULL)".to_owned(), &["idempotency_records_pkey"]),
         (
             "SELECT admit.idempotency_claim(sha256('7'), sha256(''), 9, 9, false, NULL, 9)".to_owned(),
@@ -107,6 +109,43 @@ async fn every_statement_finds_its_rows_by_an_index() {
                 "{sql}\n{plans}"
             );
         }
+    }
+}
+
+#[tokio::test]
+async fn the_sweep_reads_only_the_pages_it_is_told() {
+    let postgres = Postgres::fast().unwrap();
+    store(&postgres.url()).await;
+    postgres.psql(ROWS).unwrap();
+    // In the order in which they were made, each idle for a second longer.
+    let gone = "SELECT string_agg(page::text, ',' ORDER BY page) FROM generate_series(90, 110) AS page WHERE NOT EXISTS (\
+                 SELECT FROM admit.rate_budgets WHERE (ctid::text::point)[0] = page)";
+    let plans = plans(&postgres, "SELECT admit.delete_idle_pages(3600000000, NULL, 100, 4)");
+    assert!(plans.contains("Tid Range Scan on rate_budgets"), "{plans}");
+    assert_eq!(postgres.psql(gone).unwrap(), "100,101,102,103");
+    let rest = "SELECT next_page IS NULL FROM admit.delete_idle_pages(3600000000, NULL, 100, 10000)";
+    assert_eq!(postgres.psql(rest).unwrap(), "t");
+    let beyond = "SELECT deleted, next_page FROM admit.delete_idle_pages(3600000000, NULL, 100000, 10)";
+    assert_eq!(postgres.psql(beyond).unwrap(), "0|");
+}
+
+/// Each take wrote to two indexes and left its page, for an index that only the sweep used.
+#[tokio::test]
+async fn a_take_changes_no_index() {
+    let postgres = Postgres::with_settings(["autovacuum=off"]).unwrap();
+    store(&postgres.url()).await;
+    let takes = "DO $$ BEGIN FOR i IN 1..300 LOOP \
+                 PERFORM admit.take_one('ingest_node', md5('7')::uuid, 1, 1000, 1000, NULL, 9); COMMIT; \
+                 END LOOP; END $$";
+    postgres.psql(takes).unwrap();
+    let changes = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'rate_budgets'";
+    loop {
+        let changes = postgres.psql(changes).unwrap();
+        if changes != "0|0" {
+            assert_eq!(changes, "299|299");
+            return;
+        }
+        tokio::task::yield_now().await; // Told when the session has ended.
     }
 }
 

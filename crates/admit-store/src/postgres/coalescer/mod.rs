@@ -4,6 +4,8 @@
 //! that operations on a bucket keep the order in which they came; a second connection would gain nothing on a hot bucket,
 //! whose row it would wait for.
 
+mod alone;
+mod held;
 mod statements;
 
 use std::fmt;
@@ -23,6 +25,7 @@ use super::database::{CallError, Database};
 use super::queue::{Drive, Queue, QueueFull};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
+use held::Held;
 use statements::{Statements, Way};
 
 /// The most lines of one statement, unless a single take has more: some 40 ms of the server's work.
@@ -42,6 +45,7 @@ struct Shared {
     max_batch: usize,
     max_wait: Duration,
     refusals: Refusals,
+    held: Held,
     clock: MonotonicClock,
     /// Some caller went away.
     gone: Notify,
@@ -97,12 +101,13 @@ impl From<QueueFull> for Unavailable {
 impl Coalescer {
     pub(super) fn new(database: Database, config: &PostgresConfig) -> Self {
         Self(Arc::new(Shared {
-            statements: Statements::new(database.schema()),
+            statements: Statements::new(database.schema(), config.prepare),
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),
             max_wait: config.acquire_timeout,
             refusals: Refusals::new(config.refusals),
+            held: Held::default(),
             clock: MonotonicClock::start(),
             gone: Notify::new(),
             unanswered: AtomicU64::new(0),
@@ -244,11 +249,12 @@ impl Coalescer {
         for late in batch.extract_if(.., is_late) {
             late.answer(Err(Undone::Late(self.0.max_wait).unavailable()));
         }
-        self.settle(batch, drive).await;
+        let apart = self.0.held.part(&mut batch);
+        self.settle(batch, Way::Paying, drive).await;
+        self.settle(apart, Way::Careful, drive).await;
     }
 
-    async fn settle(&self, mut batch: Vec<Operation>, drive: &mut Option<Drive>) {
-        let mut way = Way::Paying;
+    async fn settle(&self, mut batch: Vec<Operation>, mut way: Way, drive: &mut Option<Drive>) {
         loop {
             batch.retain(Operation::is_wanted);
             if batch.is_empty() {
@@ -256,6 +262,9 @@ impl Coalescer {
             }
             match self.outlived(&batch, way, drive).await {
                 Ok(outcomes) => {
+                    if way == Way::Careful {
+                        self.learn(&batch, &outcomes);
+                    }
                     let mut open = Vec::new();
                     for (operation, outcome) in batch.into_iter().zip(outcomes) {
                         match outcome {
@@ -268,12 +277,29 @@ impl Coalescer {
                 // Only those that need the bucket shall suffer.
                 Err(error) if batch.len() > 1 && way != Way::Careful && is_held(&error) => way = Way::Careful,
                 // One operation must not take the others down with it.
-                Err(error) if batch.len() > 1 && (is_of_one(&error) || error.is_transient()) => {
+                Err(error)
+                    if batch.len() > 1 && (is_of_one(&error) || is_held(&error) || error.is_transient()) =>
+                {
                     let second = batch.split_off(batch.len() / 2);
-                    Box::pin(self.settle(batch, drive)).await;
-                    batch = second;
+                    Box::pin(self.settle(batch, way.anew(), drive)).await;
+                    (batch, way) = (second, way.anew());
                 }
-                Err(error) => return self.fail(batch, error),
+                Err(error) => {
+                    if is_held(&error) {
+                        batch.iter().for_each(|operation| self.0.held.add(&operation.take));
+                    }
+                    return self.fail(batch, error);
+                }
+            }
+        }
+    }
+
+    /// Remembers which buckets are held, by a statement that did not wait for them.
+    fn learn(&self, batch: &[Operation], outcomes: &[Option<Outcome>]) {
+        batch.iter().for_each(|operation| self.0.held.remove(&operation.take));
+        for (operation, outcome) in batch.iter().zip(outcomes) {
+            if let Some(Outcome::Busy) = outcome {
+                self.0.held.add(&operation.take);
             }
         }
     }

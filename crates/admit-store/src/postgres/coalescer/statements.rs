@@ -2,11 +2,10 @@
 
 use admit::{Clock, Decision, Now, Timestamp};
 use tokio_postgres::types::Type;
-use uuid::Uuid;
 
-use super::super::batch::{self, Batch, Outcome, Want};
-use super::super::database::{CallError, Param, get, moment, timestamp};
-use super::{Coalescer, Operation};
+use super::super::batch::{Batch, Outcome, Want};
+use super::super::database::{CallError, Param, moment};
+use super::{Coalescer, Operation, alone};
 use crate::refusals::Sighting;
 
 /// How a batch is settled.
@@ -20,20 +19,31 @@ pub(super) enum Way {
     Careful,
 }
 
+impl Way {
+    /// How a part of a batch begins.
+    pub(super) fn anew(self) -> Self {
+        match self {
+            Self::Paying | Self::Walking => Self::Paying,
+            Self::Careful => Self::Careful,
+        }
+    }
+}
+
+/// How long a careful statement may wait for what it cannot pass over: a bucket that somebody else is minting. It has been waited
+/// for in vain already; others who take do not hold a row that long.
+const CAREFUL_WAIT_MS: i32 = 50;
+
 /// The calls of the functions in the schema.
 pub(super) struct Statements {
-    one: String,
+    pub(super) one: alone::Statements,
     each: String,
     many: String,
 }
 
 impl Statements {
-    pub(super) fn new(schema: &str) -> Self {
+    pub(super) fn new(schema: &str, keeps: bool) -> Self {
         Self {
-            one: format!(
-                "SELECT granted, decided_at, bucket_tokens, bucket_refilled_at \
-                 FROM {schema}.take_one($1, $2, $3, $4, $5, $6, $7)"
-            ),
+            one: alone::Statements::new(schema, keeps),
             each: format!(
                 "SELECT decided_at, debited, bucket_tokens, bucket_refilled_at \
                  FROM {schema}.take_each($1, $2, $3, $4, $5, $6, $7)"
@@ -54,6 +64,7 @@ impl Coalescer {
         way: Way,
     ) -> Result<Vec<Option<Outcome>>, CallError> {
         if let [alone] = operations
+            && way != Way::Careful
             && alone.want == Want::Debit
             && alone.take.lines().len() == 1
         {
@@ -66,37 +77,8 @@ impl Coalescer {
         }
     }
 
-    /// A take of one bucket that nobody shares a statement with: a shorter one.
-    async fn send_one(&self, operation: &Operation) -> Result<Outcome, CallError> {
-        let (take, now) = (&operation.take, operation.now);
-        let [line] = take.lines() else { return Err(CallError::Answer("not one line".into())) };
-        let sent = self.0.clock.now();
-        let params: [Param<'_>; 7] = [
-            (&line.scope.as_str(), Type::TEXT),
-            (&Uuid::from_bytes(*line.key.as_bytes()), Type::UUID),
-            (&line.cost.tokens(), Type::FLOAT8),
-            (&line.budget.rate().tokens_per_second(), Type::FLOAT8),
-            (&line.budget.burst().tokens(), Type::FLOAT8),
-            (&moment(now), Type::TIMESTAMPTZ),
-            (self.0.database.lock_timeout_ms(), Type::INT4),
-        ];
-        let row = self.0.database.row(&self.0.statements.one, &params).await?;
-        let at = timestamp(get(&row, 1)?)?;
-        let bucket = batch::bucket(get(&row, 2)?, get(&row, 3)?)?;
-        if get(&row, 0)? {
-            self.0.refusals.clear(&line.scope, line.key);
-            let bucket = bucket.ok_or_else(|| CallError::Answer("the debited bucket is missing".into()))?;
-            let at = if now == Now::Store { at.max(bucket.refilled_at) } else { at };
-            return Ok(Outcome::Decided(take.granted(at, &[bucket])));
-        }
-        if let Some(stamp) = operation.stamp {
-            self.0.refusals.remember(stamp, take, &[bucket], self.sighting(now, at, sent));
-        }
-        Ok(Outcome::Decided(take.refused(at, &[bucket])))
-    }
-
     /// When a bucket was seen at `at`, by an answer that is there now.
-    fn sighting(&self, now: Now, at: Timestamp, sent: Timestamp) -> Sighting {
+    pub(super) fn sighting(&self, now: Now, at: Timestamp, sent: Timestamp) -> Sighting {
         match now {
             Now::Store => Sighting::ByStore { at, sent, answered: self.0.clock.now() },
             Now::At(_) => Sighting::ByCaller,
@@ -111,9 +93,10 @@ impl Coalescer {
         totals: &[f64],
     ) -> Result<Vec<Option<Outcome>>, CallError> {
         let now = operations.first().map_or(Now::Store, |operation| operation.now);
+        let (scopes, keys) = batch.places();
         let params: [Param<'_>; 7] = [
-            (&batch.scopes(), Type::TEXT_ARRAY),
-            (&batch.keys(), Type::UUID_ARRAY),
+            (&scopes, Type::TEXT_ARRAY),
+            (&keys, Type::UUID_ARRAY),
             (&totals, Type::FLOAT8_ARRAY),
             (&batch.bounds.rates, Type::FLOAT8_ARRAY),
             (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
@@ -135,10 +118,14 @@ impl Coalescer {
         way: Way,
     ) -> Result<Vec<Outcome>, CallError> {
         let now = operations.first().map_or(Now::Store, |operation| operation.now);
+        let is_careful = way == Way::Careful;
+        let longest = *self.0.database.lock_timeout_ms();
+        let lock_timeout_ms = if is_careful { longest.min(CAREFUL_WAIT_MS) } else { longest };
+        let (scopes, keys) = batch.places();
         let sent = self.0.clock.now();
         let params: [Param<'_>; 14] = [
-            (&batch.scopes(), Type::TEXT_ARRAY),
-            (&batch.keys(), Type::UUID_ARRAY),
+            (&scopes, Type::TEXT_ARRAY),
+            (&keys, Type::UUID_ARRAY),
             (&batch.bounds.costs, Type::FLOAT8_ARRAY),
             (&batch.bounds.rates, Type::FLOAT8_ARRAY),
             (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
@@ -149,8 +136,8 @@ impl Coalescer {
             (&batch.run_lines, Type::INT4_ARRAY),
             (&batch.run_times, Type::INT4_ARRAY),
             (&moment(now), Type::TIMESTAMPTZ),
-            (self.0.database.lock_timeout_ms(), Type::INT4),
-            (&(way == Way::Careful), Type::BOOL),
+            (&lock_timeout_ms, Type::INT4),
+            (&is_careful, Type::BOOL),
         ];
         let row = self.0.database.row(&self.0.statements.many, &params).await?;
         let each = operations.iter().map(|operation| (operation.want, &operation.take));

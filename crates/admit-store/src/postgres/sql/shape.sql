@@ -12,7 +12,9 @@ WITH here AS (
 ), tables AS (
     SELECT w.*, c.oid, CASE WHEN c.oid IS NULL THEN format('the table %s', w.name) END AS lacks
     FROM wanted_tables AS w
-    LEFT JOIN (pg_class AS c JOIN here ON c.relnamespace = here.oid) ON c.relname = w.name AND c.relkind IN ('r', 'p')
+    LEFT JOIN (pg_class AS c JOIN here ON c.relnamespace = here.oid) ON c.relname = w.name
+        -- Buckets are found again by their physical address, which is one only within a plain table.
+        AND (c.relkind = 'r' OR c.relkind = 'p' AND w.name <> 'rate_budgets')
 ), wanted_columns(of, name, type) AS (
     VALUES
         ('rate_budgets', 'scope', 'text'::regtype),
@@ -52,6 +54,7 @@ WITH here AS (
         ('peek', '{text[],uuid[],timestamptz}'),
         ('refund', '{text[],uuid[],double precision[],double precision[],integer}'),
         ('delete_idle', '{bigint,timestamptz,integer}'),
+        ('delete_idle_pages', '{bigint,timestamptz,bigint,integer}'),
         ('raise_retention', '{bigint,bigint}'),
         ('later', '{timestamptz,bigint}'),
         ('idempotency_look', '{bytea,timestamptz}'),

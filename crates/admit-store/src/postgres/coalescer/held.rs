@@ -1,0 +1,63 @@
+//! Buckets whose rows somebody holds, as in a session that was left open.
+//!
+//! A statement that waits for such a row keeps all takes behind it waiting, for as long as a statement waits for locks. So what
+//! has been waited for in vain is asked apart from the others, in a way that does not wait, until its row is free.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use admit::{Key, Scope, Take};
+
+use super::Operation;
+
+/// The most buckets that are known to be held. With more all are forgotten, and waited for once again.
+const MAX_HELD: usize = 1_024;
+
+/// Buckets that were waited for in vain.
+#[derive(Debug, Default)]
+pub(super) struct Held(Mutex<BTreeSet<(Scope, Key)>>);
+
+impl Held {
+    /// The row of one of the take's buckets is held.
+    pub(super) fn add(&self, take: &Take) {
+        let mut held = self.lock();
+        if held.len().saturating_add(take.lines().len()) > MAX_HELD {
+            held.clear();
+        }
+        held.extend(take.lines().iter().map(|line| (line.scope.clone(), line.key)));
+    }
+
+    /// The rows of the take's buckets are free.
+    pub(super) fn remove(&self, take: &Take) {
+        let mut held = self.lock();
+        for line in take.lines() {
+            held.remove(&(line.scope.clone(), line.key));
+        }
+    }
+
+    /// Takes those operations out of a batch that need a bucket which is held; and those that come after one of these on
+    /// another bucket, so that the order on each bucket stays.
+    pub(super) fn part(&self, batch: &mut Vec<Operation>) -> Vec<Operation> {
+        let mut held = {
+            let held = self.lock();
+            if held.is_empty() {
+                return Vec::new();
+            }
+            held.clone()
+        };
+        let apart = |operation: &mut Operation| {
+            let lines = operation.take.lines();
+            let needs = lines.iter().any(|line| held.contains(&(line.scope.clone(), line.key)));
+            if needs {
+                held.extend(lines.iter().map(|line| (line.scope.clone(), line.key)));
+            }
+            needs
+        };
+        batch.extract_if(.., apart).collect()
+    }
+
+    /// Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<(Scope, Key)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
