@@ -26,8 +26,8 @@ enum Cli {
 enum Command {
     /// Run all tests of the workspace, with servers of their own, in parallel.
     ///
-    /// Finds PostgreSQL 14 or newer, PgBouncer and the proxies that the guide has configurations for, or installs them with apt-get or brew (as root, or with sudo where it
-    /// asks for no password). Runs the doctests, then everything else with cargo-nextest, whose summary comes last.
+    /// Finds PostgreSQL 14 or newer, PgBouncer and the proxies that the guide has configurations for, or installs them with
+    /// apt-get or brew (as root, or with sudo where it asks for no password). Runs the doctests, then everything else with cargo-nextest, whose summary comes last.
     /// Without cargo-nextest, builds it once into target/tools; where that fails, uses cargo test. Likewise schemathesis,
     /// with pip; where that fails, says so and goes on.
     Test(Options),

@@ -90,21 +90,18 @@ impl Machine {
 
 /// Programs that tell their version, and libraries.
 fn programs() -> Vec<String> {
-    let proxy = |proxy: Proxy| first_line(proxy.find().ok()?, &["-v"]);
-    let asked =
-        [("redis-server", "--version"), ("node", "--version"), ("wrk", "--version"), ("h2load", "--version")];
-    let asked = asked.map(|(program, how)| Some(named(program, first_line(program, &[how])?)));
-    let proxies = [proxy(Proxy::Nginx), proxy(Proxy::HaProxy)];
-    proxies.into_iter().chain(asked).flatten().chain(peers::versions()).collect()
+    let proxies = [(Proxy::Nginx, "-v"), (Proxy::HaProxy, "-v")];
+    let proxies = proxies.map(|(proxy, how)| version(proxy.name(), &first_line(proxy.find().ok()?, &[how])?));
+    let others = ["redis-server", "node", "wrk", "h2load"];
+    let others = others.map(|program| version(program, &first_line(program, &["--version"])?));
+    proxies.into_iter().chain(others).flatten().chain(peers::versions()).collect()
 }
 
-/// Some tell only their version.
-fn named(program: &str, line: String) -> String {
-    if line.contains(|c: char| c.is_ascii_alphabetic() && c != 'v') {
-        line
-    } else {
-        format!("{program} {line}")
-    }
+/// As in `nginx 1.22.1`, of a line with `nginx/1.22.1` somewhere.
+fn version(program: &str, line: &str) -> Option<String> {
+    let is_version = |word: &&str| word.contains('.') && word.contains(|c: char| c.is_ascii_digit());
+    let word = line.split_whitespace().find(is_version)?.rsplit(['/', '=']).next()?;
+    Some(format!("{program} {}", word.trim_start_matches('v')))
 }
 
 /// The first line that a program writes, whatever it thinks of its arguments.
@@ -135,4 +132,21 @@ fn fsync(directory: &Path) -> Result<Duration> {
     }
     times.sort_unstable();
     Ok(times[TIMES / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_as_programs_write_them() {
+        let of = |line| version("it", line).unwrap();
+        let lines = [
+            "nginx version: nginx/1.22.1",
+            "HAProxy version 2.6.12-1 2026/10/17 - https://x",
+            "Redis server v=7.0.15",
+            "v20.2.1",
+        ];
+        assert_eq!(lines.map(of), ["it 1.22.1", "it 2.6.12-1", "it 7.0.15", "it 20.2.1"]);
+    }
 }
