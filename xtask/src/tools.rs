@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use admit_testbed::tools_dir;
+use admit_testbed::{target_dir, tools_dir};
 use anyhow::{Result, bail};
 
 use crate::packages;
@@ -82,9 +82,10 @@ fn release(program: &str, package: &[&str], may_install: bool) -> Result<()> {
     let dir = tools_dir();
     say(format!("building {program} once into {}; this takes some minutes", dir.display()));
     let mut install = cargo(&["install", "--locked", "--root"]);
-    step(install.arg(&dir).args(package).env("CARGO_TARGET_DIR", dir.join("build")))?;
-    let _ = std::fs::remove_dir_all(dir.join("build")); // Only its size is lost if that fails.
-    Ok(())
+    install.arg(&dir).args(package);
+    // Where and how the workspace is built, so that what both need is built once.
+    install.env("CARGO_TARGET_DIR", target_dir()).env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+    step(&mut install)
 }
 
 /// Makes sure that rate-limiter-flexible and a client of PostgreSQL for it are in `target/tools/node`.
