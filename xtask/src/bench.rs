@@ -41,6 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for missing in [packages::load(may_install), packages::proxies(may_install)] {
         missing.unwrap_or_else(|error| say(format!("{error:#}; what needs it is NOT measured")));
     }
+    step(&mut cargo(&["build", "--release", "-p", "admit-server", "-p", "admit-bench"]))?;
     if !options.quick {
         let peers = [
             tools::throttlecrab(may_install),
@@ -52,7 +53,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             missing.unwrap_or_else(|error| say(format!("{error:#}; it is NOT measured")));
         }
     }
-    step(&mut cargo(&["build", "--release", "-p", "admit-server", "-p", "admit-bench"]))?;
     let mut bench = Command::new(target_dir().join("release/admit-bench"));
     bench.args(options.quick.then_some("--quick")).args(options.json.then_some("--json"));
     for case in &options.only {

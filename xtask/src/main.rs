@@ -1,6 +1,6 @@
 //! The project's own commands: `cargo xtask test`, `cargo xtask ci`, `cargo xtask bench` and `cargo xtask load`.
 //!
-//! Both install what they lack and say so, never wait at a prompt, and leave servers that already run alone.
+//! They install what they lack and say so, never wait at a prompt, and leave servers that already run alone.
 
 mod bench;
 mod ci;
@@ -26,8 +26,8 @@ enum Cli {
 enum Command {
     /// Run all tests of the workspace, with servers of their own, in parallel.
     ///
-    /// Finds PostgreSQL 14 or newer, PgBouncer and the proxies that the guide has configurations for, or installs them with apt-get or brew (as root, or with sudo where it
-    /// asks for no password). Runs the doctests, then everything else with cargo-nextest, whose summary comes last.
+    /// Finds PostgreSQL 14 or newer, PgBouncer and the proxies that the guide has configurations for, or installs them with
+    /// apt-get or brew (as root, or with sudo where it asks for no password). Runs the doctests, then everything else with cargo-nextest, whose summary comes last.
     /// Without cargo-nextest, builds it once into target/tools; where that fails, uses cargo test. Likewise schemathesis,
     /// with pip; where that fails, says so and goes on.
     Test(Options),
@@ -38,9 +38,9 @@ enum Command {
     Ci(Options),
     /// Measure Admit side by side with its peers, and write the table and the picture of docs/benchmarks.md.
     ///
-    /// Takes under half an hour on 2 cores, once everything is built. Installs with apt-get or brew what makes load, and builds the
-    /// peers into target/tools; one that cannot be had is left out, and that is said. A ratio below its bar is shown; it fails only if Admit did
-    /// not admit exactly what was allowed.
+    /// Takes under half an hour on 2 cores with all that it builds. Installs with apt-get or brew what makes load, and builds
+    /// the peers into target/tools; one that cannot be had is left out, and that is said. A ratio below its bar is shown; it
+    /// fails only if Admit did not admit what it has to.
     Bench(bench::Options),
     /// Put the release build of `admit` under load, case by case, and say where it had errors or its memory grew.
     ///

@@ -1,9 +1,9 @@
 //! Cargo's companions: used where they are installed, else put into `target/tools`, which `cargo clean` removes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use admit_testbed::tools_dir;
+use admit_testbed::{target_dir, tools_dir};
 use anyhow::{Result, bail};
 
 use crate::packages;
@@ -42,56 +42,73 @@ pub(crate) fn schemathesis(may_install: bool) -> Result<PathBuf> {
     if runs(&dir) { Ok(dir) } else { bail!("schemathesis is in {} but does not run", dir.display()) }
 }
 
+/// The versions of the peers that Admit is measured beside. What they are built from else is locked.
+const THROTTLECRAB: &str = "0.4.40";
+const RATE_LIMITER_FLEXIBLE: &str = "11.4.0";
+const NODE_POSTGRES: &str = "8.23.1";
+
 /// Makes sure that throttlecrab's server is in `target/tools`, in a release build.
 ///
 /// # Errors
-/// If it is not there and cannot be built, or may not.
+/// If it is not there in this version and cannot be built, or may not.
 pub(crate) fn throttlecrab(may_install: bool) -> Result<()> {
-    release("throttlecrab-server", &["throttlecrab-server"], may_install)
+    let installed = std::fs::read_to_string(tools_dir().join(".crates.toml")).unwrap_or_default();
+    if installed.contains(&format!("\"throttlecrab-server {THROTTLECRAB} ")) {
+        return Ok(());
+    }
+    release("throttlecrab-server", &["throttlecrab-server", "--version", THROTTLECRAB], may_install)
 }
 
 /// Makes sure that limitador's library in a service is in `target/tools`, in a release build.
 ///
 /// # Errors
-/// If it is not there and cannot be built, or may not.
+/// If it is not there, or older than its source, and cannot be built, or may not.
 pub(crate) fn limitador(may_install: bool) -> Result<()> {
-    release("limitador-service", &["--path", "crates/admit-bench/limitador"], may_install)
+    const PACKAGE: &str = "crates/admit-bench/limitador";
+    let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let built = changed(&tools_dir().join("bin/limitador-service"));
+    let sources = ["Cargo.toml", "Cargo.lock", "src/main.rs"].map(|file| root().join(PACKAGE).join(file));
+    if built.is_some() && sources.iter().all(|source| changed(source) <= built) {
+        return Ok(());
+    }
+    release("limitador-service", &["--path", PACKAGE], may_install)
 }
 
 fn release(program: &str, package: &[&str], may_install: bool) -> Result<()> {
-    let dir = tools_dir();
-    if dir.join("bin").join(program).is_file() {
-        return Ok(());
-    }
     if !may_install {
-        bail!("{program} is not installed");
+        bail!("{program} is not installed as it should be");
     }
     packages::protoc()?; // Both have messages to compile.
+    let dir = tools_dir();
     say(format!("building {program} once into {}; this takes some minutes", dir.display()));
-    let mut install = cargo(&["install", "--locked", "--quiet", "--root"]);
-    step(install.arg(&dir).args(package).env("CARGO_TARGET_DIR", dir.join("build")))?;
-    let _ = std::fs::remove_dir_all(dir.join("build")); // Only its size is lost if that fails.
-    Ok(())
+    let mut install = cargo(&["install", "--locked", "--root"]);
+    install.arg(&dir).args(package);
+    // Where and how the workspace is built, so that what both need is built once.
+    install.env("CARGO_TARGET_DIR", target_dir()).env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+    step(&mut install)
 }
 
 /// Makes sure that rate-limiter-flexible and a client of PostgreSQL for it are in `target/tools/node`.
 ///
 /// # Errors
-/// If they are not there and cannot be installed, or may not.
+/// If they are not there in these versions and cannot be installed, or may not.
 pub(crate) fn rate_limiter_flexible(may_install: bool) -> Result<()> {
     let dir = tools_dir().join("node");
-    let is_here =
-        ["rate-limiter-flexible", "pg"].iter().all(|name| dir.join("node_modules").join(name).is_dir());
-    if is_here {
+    let modules = [("rate-limiter-flexible", RATE_LIMITER_FLEXIBLE), ("pg", NODE_POSTGRES)];
+    let is_here = |(name, version): (&str, &str)| {
+        let package = std::fs::read_to_string(dir.join("node_modules").join(name).join("package.json"));
+        package.is_ok_and(|package| package.contains(&format!("\"version\": \"{version}\"")))
+    };
+    if modules.into_iter().all(is_here) {
         return Ok(());
     }
     if !may_install {
-        bail!("rate-limiter-flexible is not installed");
+        bail!("rate-limiter-flexible is not installed as it should be");
     }
     packages::node()?;
     let mut npm = Command::new("npm");
-    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]).arg(&dir);
-    step(npm.args(["rate-limiter-flexible", "pg"]))
+    npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]).arg(&dir);
+    step(npm.args(modules.map(|(name, version)| format!("{name}@{version}"))))
 }
 
 impl Tool {
@@ -136,7 +153,7 @@ impl Tool {
         }
         say(format!("building {} once into {}; this takes some minutes", self.program, dir.display()));
         // Unoptimised and without debug information: it builds in half the time, and runs once.
-        let mut install = cargo(&["install", "--locked", "--quiet", "--debug", "--root"]);
+        let mut install = cargo(&["install", "--locked", "--debug", "--root"]);
         install.arg(&dir).arg(self.package).env("CARGO_PROFILE_DEV_DEBUG", "0");
         install.env("CARGO_TARGET_DIR", dir.join("build"));
         step(&mut install)?;

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
 /// One row, or a few, of the table.
@@ -66,25 +67,28 @@ impl Bar {
 }
 
 /// How much Admit may grant of what is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Promise {
     /// All of it.
     Exact,
-    /// No more than it; what a process holds of a bucket may be missing.
-    NeverOver,
+    /// No more than it, and no less than it without the part that processes may hold of a bucket.
+    NeverOver { held: f64 },
 }
 
 impl Promise {
     pub(crate) fn is_kept(self, accuracy: Accuracy) -> bool {
         match self {
             Self::Exact => accuracy.admitted == accuracy.allowed,
-            Self::NeverOver => accuracy.admitted <= accuracy.allowed,
+            Self::NeverOver { held } => {
+                let least = accuracy.allowed as f64 * (1.0 - held);
+                accuracy.admitted <= accuracy.allowed && accuracy.admitted as f64 >= least
+            }
         }
     }
 }
 
 /// What was granted under the load of a case, of what the budgets allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Accuracy {
     pub(crate) admitted: u64,
     pub(crate) allowed: u64,
@@ -94,7 +98,8 @@ pub(crate) struct Accuracy {
 pub(crate) struct Sides {
     pub(crate) ours: Box<dyn Side>,
     pub(crate) peers: Vec<Peer>,
-    /// Servers that they share, gone after them.
+    /// Servers that they share, gone after them. One of PostgreSQL is told to [settle](crate::postgres::settle) before each
+    /// run.
     pub(crate) servers: Box<dyn Any>,
 }
 
@@ -113,6 +118,11 @@ impl Peer {
     }
 }
 
+/// A program that a case cannot be measured without, and that is not here.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is not installed")]
+pub(crate) struct Missing(pub(crate) &'static str);
+
 /// One way to do the work of a case.
 pub(crate) trait Side {
     /// Works for `time` and gives one value for each measure.
@@ -121,4 +131,16 @@ pub(crate) trait Side {
     /// Asks for more than is allowed, under the same load; nothing if it holds nobody to anything. Called after
     /// [`Side::run`].
     fn accuracy(&self) -> Result<Option<Accuracy>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leases passed that granted nothing at all.
+    #[test]
+    fn what_leases_may_hold_back_has_a_bound() {
+        let keeps = |admitted| Promise::NeverOver { held: 0.1 }.is_kept(Accuracy { admitted, allowed: 100 });
+        assert_eq!([0, 89, 90, 100, 101].map(keeps), [false, false, true, true, false]);
+    }
 }

@@ -11,7 +11,9 @@ mod load;
 mod machine;
 mod others;
 mod part;
+mod peers;
 mod postgres;
+mod progress;
 mod report;
 mod rounds;
 mod servers;
@@ -25,6 +27,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::runtime::Runtime;
 
 use machine::Machine;
+use progress::Progress;
 use report::{document, json, picture, table};
 use rounds::{Outcome, Plan};
 
@@ -87,8 +90,10 @@ fn bench(options: &Options) -> Result<()> {
     let plan = if options.quick { Plan::QUICK } else { Plan::FULL };
     let machine = Machine::look()?;
     let runtime = Runtime::new()?;
+    let progress = Progress::start(cases.len());
     let mut outcomes: Vec<Outcome> = Vec::new();
     for (i, case) in cases.iter().enumerate() {
+        eprintln!("bench: {}", progress.after(i));
         let say = |what: &str| eprintln!("bench: {} of {}, {}: {what}", i + 1, cases.len(), case.name);
         let outcome = rounds::measure(case, plan, runtime.handle(), say);
         for row in table::rows(&outcome) {
@@ -96,6 +101,8 @@ fn bench(options: &Options) -> Result<()> {
         }
         outcomes.push(outcome);
     }
+
+    eprintln!("bench: {}", progress.after(cases.len()));
 
     let mut out = std::io::stdout().lock();
     let table = table::markdown(&outcomes);
@@ -106,8 +113,9 @@ fn bench(options: &Options) -> Result<()> {
     }
     if !options.quick && options.only.is_empty() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-        document::update(&docs.join("benchmarks.md"), &format!("{}\n\n{table}", machine.told()))?;
         picture::draw(&docs.join("benchmarks.svg"), &outcomes)?;
+        let picture = "![How many times as good as each peer Admit is](benchmarks.svg)";
+        document::update(&docs.join("benchmarks.md"), &format!("{}\n\n{table}\n{picture}", machine.told()))?;
     }
     let failures: Vec<String> = outcomes.iter().filter_map(Outcome::failure).collect();
     if !failures.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use tokio::runtime::Handle;
 
 use crate::case::{Accuracy, Bar, Case, Measure, Peer, Promise, Side, Sides, Unit};
@@ -38,15 +38,25 @@ fn sides(_: &Handle) -> Result<Sides> {
 /// A process with so many buckets.
 struct Buckets(Part);
 
+impl Buckets {
+    fn ask(&self, order: &Order) -> Result<Answer> {
+        self.0.tell(order)?;
+        self.0.answer()
+    }
+}
+
 impl Side for Buckets {
     fn run(&self, time: Duration) -> Result<Vec<f64>> {
-        self.0.tell(&Order { milliseconds: time.as_millis() as u64 })?;
-        let answer: Answer = self.0.answer()?;
-        Ok(vec![answer.nanoseconds, answer.bytes])
+        match self.ask(&Order::Run { milliseconds: time.as_millis() as u64 })? {
+            Answer::Ran { nanoseconds, bytes } => Ok(vec![nanoseconds, bytes]),
+            Answer::Tallied(_) => bail!("an answer to another order"),
+        }
     }
 
-    /// That of the other cases holds here too: it is one store.
     fn accuracy(&self) -> Result<Option<Accuracy>> {
-        Ok(None)
+        match self.ask(&Order::Tally)? {
+            Answer::Tallied(accuracy) => Ok(Some(accuracy)),
+            Answer::Ran { .. } => bail!("an answer to another order"),
+        }
     }
 }

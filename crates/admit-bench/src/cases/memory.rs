@@ -4,10 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admit::{BudgetStore, Charge, Key, Now};
+use admit::{Charge, Key, Now};
 use admit_store::memory::MemoryStore;
 use anyhow::{Context, Result};
-use futures::FutureExt;
 use governor::{Quota, RateLimiter};
 
 use crate::case::{Bar, Case, Measure, Peer, Promise, Sides, Unit};
@@ -53,8 +52,9 @@ fn admit(burst: Option<u32>) -> Result<Check> {
     let budget = burst.map_or_else(open, |burst| tight(burst.into()))?;
     Ok(Box::new(move |key| {
         let charge = Charge::one(SCOPE, *key, budget);
-        let decision = store.take(std::slice::from_ref(&charge), Now::Store).now_or_never();
-        decision.is_some_and(|decision| decision.is_ok_and(|decision| decision.is_granted()))
+        // As governor's check is, not asynchronous.
+        let decision = store.take_now(std::slice::from_ref(&charge), Now::Store);
+        decision.is_ok_and(|decision| decision.is_granted())
     }))
 }
 

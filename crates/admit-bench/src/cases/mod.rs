@@ -15,7 +15,7 @@ use crate::case::Case;
 /// All cases, in the order of the table.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = postgres::cases();
-    cases.push(leased::case());
+    cases.extend(leased::cases());
     cases.push(processes::case());
     cases.push(large_table::case());
     cases.extend(memory::cases());

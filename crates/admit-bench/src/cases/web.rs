@@ -1,10 +1,11 @@
 //! HTTP: the layer in a service, the decision API, and the gateway.
 
+use admit_testbed::Proxy;
 use anyhow::Result;
 use tokio::runtime::Handle;
 
-use crate::case::{Bar, Case, Measure, Peer, Promise, Side, Sides, Unit};
-use crate::load::web::{Ask, Web, get, post};
+use crate::case::{Bar, Case, Measure, Missing, Peer, Promise, Side, Sides, Unit};
+use crate::load::web::{Ask, Tells, Web, get, post};
 use crate::load::wrk::Wrk;
 use crate::part::Part;
 use crate::servers::{Admit, Limited, Proxied, Service, Throttlecrab};
@@ -39,7 +40,7 @@ fn layer(runtime: &Handle) -> Result<Sides> {
     let hello = |part: &Part, limits: bool| {
         let url = |path: &str| format!("http://127.0.0.1:{}/{path}", part.port());
         let ask = limits.then(|| get(url("shut")));
-        web(url("open"), None, false, ask, runtime)
+        web(url("open"), None, Tells::Rate, ask, runtime)
     };
     let ours = hello(&with, true);
     let peers = vec![
@@ -57,25 +58,26 @@ fn decisions(runtime: &Handle) -> Result<Sides> {
     let (admit, throttlecrab) = (Admit::decisions()?, Throttlecrab::start());
     let url = format!("http://127.0.0.1:{}/v1/take", admit.port());
     let ask = post(url.clone(), r#"{"budget":"shut","key":"NAME"}"#);
-    let ours = web(url, Some(r#"{"budget":"open","key":"one"}"#), false, Some(ask), runtime);
+    let ours = web(url, Some(r#"{"budget":"open","key":"one"}"#), Tells::Rate, Some(ask), runtime);
     let theirs = throttlecrab.as_ref().map(|server| {
         let url = format!("http://127.0.0.1:{}/throttle", server.port());
         let open = r#"{"key":"one","max_burst":1000000,"count_per_period":100000000,"period":1}"#;
         let shut = r#"{"key":"NAME","max_burst":50,"count_per_period":50,"period":3600}"#;
-        web(url.clone(), Some(open), false, Some(post(url, shut)), runtime)
+        web(url.clone(), Some(open), Tells::Rate, Some(post(url, shut)), runtime)
     });
     let peers = vec![Peer::new("throttlecrab", Some(Bar::AtLeast(1.2)), theirs.map_err(told))];
     Ok(Sides { ours, peers, servers: Box::new((admit, throttlecrab)) })
 }
 
 fn gateway(runtime: &Handle) -> Result<Sides> {
+    Proxy::Nginx.find().map_err(|_| Missing("nginx"))?; // The service behind all of them is one too.
     let service = Service::start()?;
     let admit = Admit::gateway(service.port())?;
     let [nginx, haproxy] =
         [Limited::Nginx, Limited::HaProxy].map(|limited| Proxied::start(limited, service.port()));
     let before = |port: u16| {
         let url = |path: &str| format!("http://127.0.0.1:{port}/{path}");
-        web(url("open"), None, true, Some(get(url("shut"))), runtime)
+        web(url("open"), None, Tells::RateAndLatency, Some(get(url("shut"))), runtime)
     };
     let peer = |name: &str, bars: [Option<Bar>; 2], proxy: &Result<Proxied>| Peer {
         name: name.to_owned(),
@@ -89,15 +91,9 @@ fn gateway(runtime: &Handle) -> Result<Sides> {
     Ok(Sides { ours: before(admit.port()), peers, servers: Box::new((admit, nginx, haproxy, service)) })
 }
 
-fn web(
-    url: String,
-    body: Option<&str>,
-    tells_p99: bool,
-    ask: Option<Ask>,
-    runtime: &Handle,
-) -> Box<dyn Side> {
+fn web(url: String, body: Option<&str>, tells: Tells, ask: Option<Ask>, runtime: &Handle) -> Box<dyn Side> {
     let wrk = Wrk { url, connections: CONNECTIONS, body: body.map(str::to_owned) };
-    Box::new(Web { wrk, tells_p99, ask, runtime: runtime.clone() })
+    Box::new(Web { wrk, tells, ask, runtime: runtime.clone() })
 }
 
 /// Why a peer is not here, once more.

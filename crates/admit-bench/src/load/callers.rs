@@ -41,19 +41,20 @@ pub(crate) enum Until {
     Requests(u64),
 }
 
-/// Lets `callers` tasks ask about `keys`, uniformly.
+/// Lets `callers` tasks ask about `keys`, uniformly: those of the turns from `first` on.
 pub(crate) async fn ask(
     limiter: &impl Limiter,
     callers: usize,
     keys: &Arc<[Key]>,
     budget: Budget,
+    first: u64,
     until: Until,
 ) -> Result<Done> {
     let stop = Arc::new(AtomicBool::new(false));
-    let turns = Arc::new(AtomicU64::new(0));
-    let last = match until {
+    let turns = Arc::new(AtomicU64::new(first));
+    let end = match until {
         Until::Time(_) => u64::MAX,
-        Until::Requests(requests) => requests,
+        Until::Requests(requests) => first + requests,
     };
     let started = Instant::now();
     if let Until::Time(time) = until {
@@ -70,7 +71,7 @@ pub(crate) async fn ask(
             let mut done = Done::default();
             while !stop.load(Ordering::Relaxed) {
                 let turn = turns.fetch_add(1, Ordering::Relaxed);
-                if turn >= last {
+                if turn >= end {
                     break;
                 }
                 match limiter.take(keys[uniform(turn, keys.len())], budget).await {
@@ -113,15 +114,17 @@ pub(crate) struct Callers<L> {
     /// Whether it holds anybody to anything.
     limits: bool,
     runtime: Handle,
+    /// The next turn: each run goes on where the last one ended, so that no run finds its buckets warm.
+    turn: Cell<u64>,
     per_second: Cell<f64>,
 }
 
 impl<L: Limiter> Callers<L> {
     pub(crate) fn new(limiter: L, callers: usize, keys: Arc<[Key]>, runtime: &Handle) -> Self {
         let unit = Unit::PerSecond;
-        let per_second = Cell::new(0.0);
         let (budget, limits) = (None, true);
-        Self { limiter, callers, keys, unit, budget, limits, runtime: runtime.clone(), per_second }
+        let (turn, per_second) = (Cell::new(0), Cell::new(0.0));
+        Self { limiter, callers, keys, unit, budget, limits, runtime: runtime.clone(), turn, per_second }
     }
 
     /// Measures the mean time of a request, instead of how many there are.
@@ -134,6 +137,11 @@ impl<L: Limiter> Callers<L> {
         Self { budget: Some(budget), ..self }
     }
 
+    /// Lets accuracy be checked with as many requests as if it had been measured, and found as fast as the other.
+    pub(crate) fn be_as_fast_as<O>(&self, other: &Callers<O>) {
+        self.per_second.set(other.per_second.get());
+    }
+
     /// It grants everything.
     pub(crate) fn unlimited(self) -> Self {
         Self { limits: false, ..self }
@@ -143,8 +151,10 @@ impl<L: Limiter> Callers<L> {
 impl<L: Limiter> Side for Callers<L> {
     fn run(&self, time: Duration) -> Result<Vec<f64>> {
         let budget = self.budget.map_or_else(open, Ok)?;
-        let asking = ask(&self.limiter, self.callers, &self.keys, budget, Until::Time(time));
+        let (first, until) = (self.turn.get(), Until::Time(time));
+        let asking = ask(&self.limiter, self.callers, &self.keys, budget, first, until);
         let done = self.runtime.block_on(asking)?;
+        self.turn.set(first + done.requests);
         anyhow::ensure!(done.granted == done.requests, "an open budget refused");
         self.per_second.set(done.per_second());
         Ok(vec![match self.unit {
@@ -160,9 +170,44 @@ impl<L: Limiter> Side for Callers<L> {
         let buckets = self.keys.len().min(MOST_TALLIED);
         let (requests, burst) = tally_size(self.per_second.get(), buckets as u64);
         let fresh = keys(fresh_salt(), buckets as u64);
-        let asking = ask(&self.limiter, self.callers, &fresh, tight(burst)?, Until::Requests(requests));
+        let asking = ask(&self.limiter, self.callers, &fresh, tight(burst)?, 0, Until::Requests(requests));
         let admitted = self.runtime.block_on(asking)?.granted;
         let allowed = allowed((0..requests).map(|turn| uniform(turn, buckets)), buckets, burst);
         Ok(Some(Accuracy { admitted, allowed }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Seen(Arc<Mutex<Vec<Key>>>);
+
+    impl Limiter for Seen {
+        async fn take(&self, key: Key, _: Budget) -> Result<bool> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+            Ok(true)
+        }
+    }
+
+    /// Every run began with the first turn, and so all rounds asked about the same few buckets of a large table.
+    #[test]
+    fn a_run_goes_on_where_the_run_before_ended() {
+        let (runtime, seen, all) = (Runtime::new().unwrap(), Seen::default(), keys(0, 1_000));
+        let callers = Callers::new(seen.clone(), 1, all.clone(), runtime.handle());
+        for _ in 0..2 {
+            let so_many = seen.0.lock().unwrap().len();
+            while seen.0.lock().unwrap().len() == so_many {
+                callers.run(Duration::from_millis(1)).unwrap();
+            }
+        }
+        let seen = seen.0.lock().unwrap();
+        let turns = (0..seen.len() as u64).map(|turn| all[uniform(turn, all.len())]);
+        assert!(seen.iter().copied().eq(turns));
     }
 }

@@ -30,7 +30,7 @@ impl<L: Limiter> Drained<L> {
     /// Drains the bucket.
     pub(crate) fn new(limiter: L, callers: usize, bucket: Key, runtime: &Handle) -> Result<Self> {
         let (bucket, budget) = (Arc::from([bucket]), tight(BURST)?);
-        let draining = ask(&limiter, callers, &bucket, budget, Until::Requests(BURST + callers as u64));
+        let draining = ask(&limiter, callers, &bucket, budget, 0, Until::Requests(BURST + callers as u64));
         let granted = Cell::new(runtime.block_on(draining)?.granted);
         Ok(Self { limiter, callers, bucket, budget, runtime: runtime.clone(), granted })
     }
@@ -38,7 +38,7 @@ impl<L: Limiter> Drained<L> {
 
 impl<L: Limiter> Side for Drained<L> {
     fn run(&self, time: Duration) -> Result<Vec<f64>> {
-        let asking = ask(&self.limiter, self.callers, &self.bucket, self.budget, Until::Time(time));
+        let asking = ask(&self.limiter, self.callers, &self.bucket, self.budget, 0, Until::Time(time));
         let done = self.runtime.block_on(asking)?;
         self.granted.set(self.granted.get() + done.granted);
         Ok(vec![done.per_second()])

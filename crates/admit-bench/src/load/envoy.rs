@@ -1,8 +1,8 @@
-//! Envoy's rate limit service: h2load for its speed, and callers of this process for what it admits.
+//! Envoy's rate limit service: h2load for its speed, and callers of this process beside it for what it admits.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -11,10 +11,12 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::R
 use futures::future::try_join_all;
 use prost::Message;
 use tokio::runtime::Handle;
+use tonic::transport::Channel;
 
+use super::beside::tally_beside;
 use super::h2load::H2load;
 use super::limiter::fresh_salt;
-use super::web::{ALLOWED, CALLERS, TIMES};
+use super::web::{ALLOWED, CALLERS, LOADED, TIMES};
 use crate::case::{Accuracy, Side};
 
 /// The domain of all requests.
@@ -32,22 +34,49 @@ pub(crate) struct Envoy {
     pub(crate) runtime: Handle,
 }
 
-impl Side for Envoy {
-    fn run(&self, time: Duration) -> Result<Vec<f64>> {
+impl Envoy {
+    fn load(&self, time: Duration) -> Result<f64> {
         let path = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
         let url = format!("http://127.0.0.1:{}/{path}", self.port);
-        let message = request(OPEN, "one").encode_to_vec();
-        Ok(vec![H2load { url, connections: 8, streams: 32, message }.run(time)?])
+        H2load { url, connections: 8, streams: 32, message: request(OPEN, "one").encode_to_vec() }.run(time)
+    }
+
+    /// Asks once what h2load asks, to which a refusal and an error are answers with 200 too.
+    fn must_admit(&self) -> Result<()> {
+        let asking = async {
+            let mut client = client(self.port).await?;
+            is_admitted(&mut client, request(OPEN, "one")).await
+        };
+        ensure!(self.runtime.block_on(asking)?, "an open budget refused");
+        Ok(())
+    }
+}
+
+impl Side for Envoy {
+    fn run(&self, time: Duration) -> Result<Vec<f64>> {
+        self.must_admit()?;
+        let per_second = self.load(time)?;
+        self.must_admit()?;
+        Ok(vec![per_second])
     }
 
     fn accuracy(&self) -> Result<Option<Accuracy>> {
         if !self.limits {
             return Ok(None);
         }
-        let request = request(SHUT, &format!("bucket-{}", fresh_salt()));
-        let admitted = self.runtime.block_on(admitted(self.port, &request))?;
-        Ok(Some(Accuracy { admitted, allowed: ALLOWED }))
+        let tally = || {
+            let request = request(SHUT, &format!("bucket-{}", fresh_salt()));
+            let admitted = self.runtime.block_on(admitted(self.port, &request))?;
+            Ok(Accuracy { admitted, allowed: ALLOWED })
+        };
+        tally_beside(|| self.load(LOADED), tally).map(Some)
     }
+}
+
+type Client = RateLimitServiceClient<Channel>;
+
+async fn client(port: u16) -> Result<Client> {
+    Ok(Client::connect(format!("http://127.0.0.1:{port}")).await?)
 }
 
 fn request(key: &str, value: &str) -> RateLimitRequest {
@@ -62,21 +91,24 @@ fn request(key: &str, value: &str) -> RateLimitRequest {
 
 /// How many of many such requests at once are admitted.
 async fn admitted(port: u16, request: &RateLimitRequest) -> Result<u64> {
-    let client = RateLimitServiceClient::connect(format!("http://127.0.0.1:{port}")).await?;
+    let client = client(port).await?;
     let callers = (0..CALLERS).map(|_| {
         let (mut client, request) = (client.clone(), request.clone());
         tokio::spawn(async move {
             let mut admitted = 0;
             for _ in 0..TIMES {
-                let response = client.should_rate_limit(request.clone()).await?.into_inner();
-                admitted += match response.overall_code() {
-                    Code::Ok => 1,
-                    Code::OverLimit => 0,
-                    Code::Unknown => bail!("an answer that is neither yes nor no"),
-                };
+                admitted += u64::from(is_admitted(&mut client, request.clone()).await?);
             }
             anyhow::Ok(admitted)
         })
     });
     try_join_all(callers).await?.into_iter().sum()
+}
+
+async fn is_admitted(client: &mut Client, request: RateLimitRequest) -> Result<bool> {
+    match client.should_rate_limit(request).await?.into_inner().overall_code() {
+        Code::Ok => Ok(true),
+        Code::OverLimit => Ok(false),
+        Code::Unknown => bail!("an answer that is neither yes nor no"),
+    }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::NamedTempFile;
 
+use crate::case::Missing;
+
 /// Unary calls, all alike.
 pub(crate) struct H2load {
     pub(crate) url: String,
@@ -37,8 +39,7 @@ impl H2load {
             "-H",
             "te: trailers",
         ]);
-        let output =
-            h2load.arg("-d").arg(body.path()).arg(&self.url).output().context("cannot run h2load")?;
+        let output = h2load.arg("-d").arg(body.path()).arg(&self.url).output().context(Missing("h2load"))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         read(&text).with_context(|| format!("h2load at {} wrote: {text}", self.url))
     }

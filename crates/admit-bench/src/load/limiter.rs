@@ -77,12 +77,6 @@ pub(crate) fn zipf(turns: u64, count: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A key that costs next to nothing to make.
-pub(crate) fn cheap_key(number: u64) -> Key {
-    let halves = [mixed(number), number];
-    Key::from_bytes(std::array::from_fn(|i| halves[i / 8].to_be_bytes()[i % 8]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,6 @@
 //! How it is measured: what makes load, and turns it into a [`Side`](crate::case::Side).
 
+pub(crate) mod beside;
 pub(crate) mod callers;
 pub(crate) mod drained;
 pub(crate) mod envoy;

@@ -1,16 +1,18 @@
-//! HTTP/1.1 services: wrk for their speed, and callers of this process for what they admit.
+//! HTTP/1.1 services: wrk for their speed, and callers of this process beside it for what they admit.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::runtime::Handle;
 
+use super::beside::tally_beside;
 use super::limiter::fresh_salt;
 use super::wrk::Wrk;
 use crate::case::{Accuracy, Side};
@@ -20,6 +22,8 @@ pub(crate) const ALLOWED: u64 = 50;
 /// How many callers ask at once, and how often each.
 pub(crate) const CALLERS: usize = 128;
 pub(crate) const TIMES: usize = 4;
+/// How long the load lasts beside which they ask.
+pub(crate) const LOADED: Duration = Duration::from_secs(2);
 
 /// A request about the bucket of a name, with a budget of [`ALLOWED`].
 pub(crate) type Ask = Box<dyn Fn(&str) -> Result<Request<Full<Bytes>>>>;
@@ -27,43 +31,68 @@ pub(crate) type Ask = Box<dyn Fn(&str) -> Result<Request<Full<Bytes>>>>;
 /// One service.
 pub(crate) struct Web {
     pub(crate) wrk: Wrk,
-    /// Whether the 99th percentile of the latency is a measure too.
-    pub(crate) tells_p99: bool,
+    pub(crate) tells: Tells,
     /// Nothing if it holds nobody to anything.
     pub(crate) ask: Option<Ask>,
     pub(crate) runtime: Handle,
 }
 
+/// What is measured.
+#[derive(Clone, Copy)]
+pub(crate) enum Tells {
+    Rate,
+    /// And the 99th percentile of the latency.
+    RateAndLatency,
+}
+
+impl Web {
+    /// Asks once what wrk asks: what is refused, or wrong, may have the same status.
+    fn must_admit(&self) -> Result<()> {
+        let request = self.wrk.request()?;
+        let admits = self.runtime.block_on(is_admitted(&client(), request))?;
+        ensure!(admits, "an open budget refused at {}", self.wrk.url);
+        Ok(())
+    }
+}
+
 impl Side for Web {
     fn run(&self, time: Duration) -> Result<Vec<f64>> {
+        self.must_admit()?;
         let report = self.wrk.run(time)?;
-        Ok(if self.tells_p99 {
-            vec![report.per_second, report.p99_milliseconds]
-        } else {
-            vec![report.per_second]
+        self.must_admit()?;
+        Ok(match self.tells {
+            Tells::Rate => vec![report.per_second],
+            Tells::RateAndLatency => vec![report.per_second, report.p99_milliseconds],
         })
     }
 
     fn accuracy(&self) -> Result<Option<Accuracy>> {
         let Some(ask) = &self.ask else { return Ok(None) };
-        let request = ask(&format!("bucket-{}", fresh_salt()))?;
-        let admitted = self.runtime.block_on(admitted(&request))?;
-        Ok(Some(Accuracy { admitted, allowed: ALLOWED }))
+        let tally = || {
+            let request = ask(&format!("bucket-{}", fresh_salt()))?;
+            let admitted = self.runtime.block_on(admitted(&request))?;
+            Ok(Accuracy { admitted, allowed: ALLOWED })
+        };
+        let wrk = &self.wrk;
+        tally_beside(|| wrk.run(LOADED), tally).map(Some)
     }
+}
+
+type Http = Client<HttpConnector, Full<Bytes>>;
+
+fn client() -> Http {
+    Client::builder(TokioExecutor::new()).build_http()
 }
 
 /// How many of many such requests at once are admitted.
 async fn admitted(request: &Request<Full<Bytes>>) -> Result<u64> {
-    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let client = client();
     let callers = (0..CALLERS).map(|_| {
         let (client, request) = (client.clone(), request.clone());
         tokio::spawn(async move {
             let mut admitted = 0;
             for _ in 0..TIMES {
-                let response = client.request(request.clone()).await?;
-                let status = response.status();
-                let body = response.into_body().collect().await?.to_bytes();
-                admitted += u64::from(is_admitted(status, &body)?);
+                admitted += u64::from(is_admitted(&client, request.clone()).await?);
             }
             anyhow::Ok(admitted)
         })
@@ -71,13 +100,16 @@ async fn admitted(request: &Request<Full<Bytes>>) -> Result<u64> {
     try_join_all(callers).await?.into_iter().sum()
 }
 
-/// By its status; throttlecrab tells it in the body.
-fn is_admitted(status: StatusCode, body: &[u8]) -> Result<bool> {
+/// By the status of the answer; throttlecrab tells it in the body.
+async fn is_admitted(client: &Http, request: Request<Full<Bytes>>) -> Result<bool> {
+    let response = client.request(request).await?;
+    let status = response.status();
+    let body = response.into_body().collect().await?.to_bytes();
     let says = |text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
     match status {
         StatusCode::OK => Ok(!says(r#""allowed":false"#)),
         StatusCode::TOO_MANY_REQUESTS => Ok(false),
-        _ => bail!("an answer with {status}: {}", String::from_utf8_lossy(body)),
+        _ => bail!("an answer with {status}: {}", String::from_utf8_lossy(&body)),
     }
 }
 
@@ -90,8 +122,11 @@ pub(crate) fn get(url: String) -> Ask {
 
 /// A POST of JSON in which `NAME` stands for the name.
 pub(crate) fn post(url: String, body: &'static str) -> Ask {
-    Box::new(move |name| {
-        let request = Request::post(&url).header("content-type", "application/json");
-        request.body(Full::from(body.replace("NAME", name))).context("not a request")
-    })
+    Box::new(move |name| json(&url, body.replace("NAME", name)))
+}
+
+/// A POST of JSON.
+pub(super) fn json(url: &str, body: String) -> Result<Request<Full<Bytes>>> {
+    let request = Request::post(url).header("content-type", "application/json");
+    request.body(Full::from(body)).context("not a request")
 }

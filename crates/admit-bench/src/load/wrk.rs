@@ -4,7 +4,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
 use tempfile::NamedTempFile;
+
+use super::web::{get, json};
+use crate::case::Missing;
 
 /// What wrk sends, and where to.
 pub(crate) struct Wrk {
@@ -22,7 +28,18 @@ pub(crate) struct Report {
     pub(crate) p99_milliseconds: f64,
 }
 
+/// The user of every GET.
+const USER: &str = "one";
+
 impl Wrk {
+    /// What it sends, once.
+    pub(crate) fn request(&self) -> Result<Request<Full<Bytes>>> {
+        match &self.body {
+            Some(body) => json(&self.url, body.clone()),
+            None => get(self.url.clone())(USER),
+        }
+    }
+
     /// Runs it for `time`, in whole seconds and at least one.
     ///
     /// # Errors
@@ -39,8 +56,9 @@ impl Wrk {
         let seconds = time.as_secs_f64().round().max(1.0);
         let mut wrk = Command::new("wrk");
         wrk.args(["-t1", "--latency", "-c", &self.connections.to_string(), "-d", &format!("{seconds}s")]);
-        let output = wrk.args(["-H", "x-user: one", "-s"]).arg(script.path()).arg(&self.url).output();
-        let text = String::from_utf8_lossy(&output.context("cannot run wrk")?.stdout).into_owned();
+        let output =
+            wrk.args(["-H", &format!("x-user: {USER}"), "-s"]).arg(script.path()).arg(&self.url).output();
+        let text = String::from_utf8_lossy(&output.context(Missing("wrk"))?.stdout).into_owned();
         read(&text).with_context(|| format!("wrk at {} wrote: {text}", self.url))
     }
 }

@@ -3,60 +3,101 @@
 
 use std::time::{Duration, Instant};
 
-use admit::{BudgetStore, Charge, Key, MonotonicClock, Now};
+use admit::{Budget, Charge, Key, Now};
 use admit_store::memory::{Limits, MemoryStore};
 use anyhow::{Context, Result, ensure};
-use futures::FutureExt;
 use serde::{Deserialize, Serialize};
 
-use crate::load::limiter::{SCOPE, cheap_key, rules, tight, uniform};
+use crate::case::Accuracy;
+use crate::load::limiter::{SCOPE, allowed, fresh_salt, keys, rules, tight, uniform};
 
 /// What a bucket holds: more than is taken from it, and it is never full again.
 const BURST: u64 = 1 << 40;
 
+/// How many keys are drawn at once. The time that takes does not count.
+const DRAWN: u64 = 1 << 20;
+
 /// How many takes there are between two looks at the clock.
-const CHUNK: u64 = 1_024;
+const CHUNK: usize = 1_024;
+
+/// How many fresh buckets there are when accuracy is checked, what each holds, and how many requests there are for all.
+const TALLIED: (usize, u64, u64) = (1_000, 100, 200_000);
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    pub(crate) milliseconds: u64,
+pub(crate) enum Order {
+    /// Takes for so long.
+    Run { milliseconds: u64 },
+    /// Takes more from fresh buckets than they hold.
+    Tally,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Answer {
-    /// Of one take.
-    pub(crate) nanoseconds: f64,
-    /// Of one bucket.
-    pub(crate) bytes: f64,
+pub(crate) enum Answer {
+    Ran {
+        /// Of one take.
+        nanoseconds: f64,
+        /// Of one bucket.
+        bytes: f64,
+    },
+    Tallied(Accuracy),
 }
 
 pub(super) fn run(buckets: u64) -> Result<()> {
-    let limits = Limits { max_buckets: (buckets + buckets / 8) as usize, ..Limits::default() };
+    let limits = Limits { max_buckets: buckets as usize + TALLIED.0, ..Limits::default() };
     let before = resident_bytes()?;
-    let store = MemoryStore::with(rules()?, limits, MonotonicClock::start());
+    let store = MemoryStore::with_limits(rules()?, limits);
     let budget = tight(BURST)?;
-    let take = |key: Key| -> Result<()> {
-        let charge = Charge::one(SCOPE, key, budget);
-        let decision = store.take(std::slice::from_ref(&charge), Now::Store).now_or_never();
-        ensure!(decision.context("the store waits")??.is_granted(), "an open budget refused");
-        Ok(())
-    };
-    (0..buckets).try_for_each(|bucket| take(cheap_key(bucket)))?;
+    (0..buckets).try_for_each(|bucket| must_take(&store, key(bucket), budget))?;
     ensure!(store.bucket_count() as u64 == buckets, "buckets are missing");
     let bytes = resident_bytes()?.saturating_sub(before) as f64 / buckets as f64;
     let mut turn = 0;
-    super::serve(|order: Order| {
-        let (started, time) = (Instant::now(), Duration::from_millis(order.milliseconds));
-        let first = turn;
-        while started.elapsed() < time {
-            for _ in 0..CHUNK {
-                take(cheap_key(uniform(turn, buckets as usize) as u64))?;
-                turn += 1;
+    super::serve(|order| match order {
+        Order::Run { milliseconds } => {
+            let (mut taking, mut takes) = (Duration::ZERO, 0);
+            while taking < Duration::from_millis(milliseconds) {
+                let drawn = turn..turn + DRAWN;
+                let drawn: Vec<Key> = drawn.map(|turn| key(uniform(turn, buckets as usize) as u64)).collect();
+                turn += DRAWN;
+                for chunk in drawn.chunks(CHUNK) {
+                    let started = Instant::now();
+                    chunk.iter().try_for_each(|&key| must_take(&store, key, budget))?;
+                    taking += started.elapsed();
+                    takes += chunk.len();
+                }
             }
+            Ok(Answer::Ran { nanoseconds: taking.as_secs_f64() * 1e9 / takes as f64, bytes })
         }
-        let nanoseconds = started.elapsed().as_secs_f64() * 1e9 / (turn - first) as f64;
-        Ok(Answer { nanoseconds, bytes })
+        Order::Tally => Ok(Answer::Tallied(tally(&store)?)),
     })
+}
+
+/// Beside the buckets that are there.
+fn tally(store: &MemoryStore) -> Result<Accuracy> {
+    let (buckets, burst, requests) = TALLIED;
+    let (fresh, budget) = (keys(fresh_salt(), buckets as u64), tight(burst)?);
+    let asked = || (0..requests).map(|turn| uniform(turn, buckets));
+    let mut admitted = 0;
+    for bucket in asked() {
+        admitted += u64::from(take(store, fresh[bucket], budget)?);
+    }
+    Ok(Accuracy { admitted, allowed: allowed(asked(), buckets, burst) })
+}
+
+fn must_take(store: &MemoryStore, key: Key, budget: Budget) -> Result<()> {
+    ensure!(take(store, key, budget)?, "an open budget refused");
+    Ok(())
+}
+
+fn take(store: &MemoryStore, key: Key, budget: Budget) -> Result<bool> {
+    let charge = Charge::one(SCOPE, key, budget);
+    Ok(store.take_now(std::slice::from_ref(&charge), Now::Store)?.is_granted())
+}
+
+/// A key that is made faster than by a digest: ten million are. Not that of all zeros, which no take accepts.
+fn key(number: u64) -> Key {
+    let number = number + 1;
+    let halves = [number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number];
+    Key::from_bytes(std::array::from_fn(|i| halves[i / 8].to_be_bytes()[i % 8]))
 }
 
 fn resident_bytes() -> Result<u64> {
@@ -65,4 +106,17 @@ fn resident_bytes() -> Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().split(' ').next()).context("no resident size")?;
     Ok(kib.parse::<u64>()? * 1_024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_buckets_grant_what_they_hold_beside_those_that_are_there() {
+        let store = MemoryStore::with_limits(rules().unwrap(), Limits::default());
+        (0..10).for_each(|bucket| must_take(&store, key(bucket), tight(BURST).unwrap()).unwrap());
+        let Accuracy { admitted, allowed } = tally(&store).unwrap();
+        assert!(admitted == allowed && allowed < TALLIED.2, "{admitted} of {allowed}");
+    }
 }

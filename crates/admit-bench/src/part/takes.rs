@@ -37,7 +37,7 @@ pub(super) fn run(url: &str, callers: usize) -> Result<()> {
             0 => Until::Requests(order.requests),
             milliseconds => Until::Time(Duration::from_millis(milliseconds)),
         };
-        let done = runtime.block_on(ask(&store, callers, &keys(order.salt, 1), budget, until))?;
+        let done = runtime.block_on(ask(&store, callers, &keys(order.salt, 1), budget, 0, until))?;
         Ok(Answer { per_second: done.per_second(), granted: done.granted })
     })
 }

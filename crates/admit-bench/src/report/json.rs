@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::case::{Accuracy, Bar};
+use crate::case::Bar;
 use crate::machine::Machine;
-use crate::rounds::{Measured, Outcome, Summary, chain};
+use crate::rounds::{Measured, Outcome, chain};
 
 /// The machine and every case.
 pub(crate) fn json(machine: &Machine, outcomes: &[Outcome]) -> Value {
@@ -21,7 +21,6 @@ fn case(outcome: &Outcome) -> Value {
         Ok(compared) => compared,
         Err(error) => return json!({ "case": outcome.name, "not_measured": chain(error) }),
     };
-    let ours: Vec<Summary> = compared.ours.summaries.clone();
     let peers: Vec<Value> = compared
         .peers
         .iter()
@@ -29,9 +28,7 @@ fn case(outcome: &Outcome) -> Value {
             let bars: Vec<Value> = peer.bars.iter().map(|bar| bar.map_or(Value::Null, self::bar)).collect();
             match &peer.measured {
                 Ok(measured) => {
-                    let pairs = ours.iter().zip(&measured.summaries);
-                    let ratios: Vec<f64> = pairs.map(|(ours, its)| ours.median / its.median).collect();
-                    json!({ "name": peer.name, "bars": bars, "ratios": ratios, "measured": side(measured) })
+                    json!({ "name": peer.name, "bars": bars, "ratios": peer.ratios, "measured": side(measured) })
                 }
                 Err(error) => json!({ "name": peer.name, "bars": bars, "not_measured": chain(error) }),
             }
@@ -41,9 +38,10 @@ fn case(outcome: &Outcome) -> Value {
 }
 
 fn side(measured: &Measured) -> Value {
-    let accuracy = measured
-        .accuracy
-        .map(|Accuracy { admitted, allowed }| json!({ "admitted": admitted, "allowed": allowed }));
+    let accuracy = match &measured.accuracy {
+        Ok(accuracy) => json!(accuracy),
+        Err(error) => json!({ "not_counted": chain(error) }),
+    };
     json!({ "values": measured.summaries, "accuracy": accuracy })
 }
 

@@ -25,6 +25,8 @@ const GREY: RGBColor = RGBColor(120, 120, 120);
 struct Pair {
     name: String,
     times: f64,
+    /// The worst and the best round.
+    range: [f64; 2],
     bar: Option<f64>,
 }
 
@@ -44,25 +46,17 @@ fn pairs(outcome: &Outcome) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (i, measure) in outcome.measures.iter().enumerate() {
         for peer in &compared.peers {
-            let theirs = peer.measured.as_ref().ok().and_then(|measured| measured.summaries.get(i));
-            let (Some(ours), Some(theirs)) = (compared.ours.summaries.get(i), theirs) else { continue };
-            if measure.limit.is_some() {
+            let (Ok(_), Some(ratio), None) = (&peer.measured, peer.ratios.get(i), measure.limit) else {
                 continue;
-            }
-            let ratio = ours.median / theirs.median;
-            let is_better_if_less = measure.unit.is_better_if_less();
-            let bar = peer.bars.get(i).copied().flatten().map(|bar| match bar {
-                Bar::AtLeast(bar) | Bar::AtMost(bar) => {
-                    if is_better_if_less {
-                        bar.recip()
-                    } else {
-                        bar
-                    }
-                }
+            };
+            let times = |ratio: f64| if measure.unit.is_better_if_less() { ratio.recip() } else { ratio };
+            let bar = peer.bars.get(i).copied().flatten();
+            let bar = bar.map(|bar| match bar {
+                Bar::AtLeast(bar) | Bar::AtMost(bar) => times(bar),
             });
-            let times = if is_better_if_less { ratio.recip() } else { ratio };
+            let range = [ratio.lowest, ratio.highest].map(times);
             let name = format!("{}: {} ÷ {}", outcome.name, measure.what, peer.name);
-            pairs.push(Pair { name, times, bar });
+            pairs.push(Pair { name, times: times(ratio.median), range, bar });
         }
     }
     pairs
@@ -74,10 +68,10 @@ fn lines(area: &DrawingArea<SVGBackend<'_>, Shift>, pairs: &[Pair], height: i32)
     let text = |color: RGBColor| ("sans-serif", 12).into_font().color(&color);
     let at = |text: TextStyle<'static>, hpos| text.pos(Pos::new(hpos, VPos::Center));
     area.fill(&WHITE)?;
-    let title = "Admit ÷ peer, larger is better, on a logarithmic scale; the black line is the bar";
+    let title = "Admit ÷ peer, larger is better, on a logarithmic scale; grey from the worst round to the best, black the bar";
     area.draw(&Text::new(title, (12, 14), at(text(BLACK), HPos::Left)))?;
 
-    let all = pairs.iter().flat_map(|pair| [Some(pair.times), pair.bar]).flatten();
+    let all = pairs.iter().flat_map(|pair| pair.range.into_iter().chain(pair.bar));
     let (least, most) =
         all.fold((0.5_f64, 2.0_f64), |(least, most), times| (least.min(times), most.max(times)));
     let (least, most) = (least.log10().floor(), most.log10().ceil());
@@ -98,6 +92,8 @@ fn lines(area: &DrawingArea<SVGBackend<'_>, Shift>, pairs: &[Pair], height: i32)
         let (from, to) = (place(1.0).min(place(pair.times)), place(1.0).max(place(pair.times)));
         area.draw(&Text::new(pair.name.clone(), (SCALE.0 - 12, y), at(text(BLACK), HPos::Right)))?;
         area.draw(&Rectangle::new([(from, y - 6), (to.max(from + 1), y + 6)], color.filled()))?;
+        let range = pair.range.map(|times| (place(times), y));
+        area.draw(&PathElement::new(range.to_vec(), GREY.stroke_width(3)))?;
         if let Some(bar) = pair.bar {
             area.draw(&PathElement::new(
                 vec![(place(bar), y - 8), (place(bar), y + 8)],

@@ -1,6 +1,7 @@
 //! The table: a row for each measure and each peer.
 
-use super::value::{accuracy, bar, number, summary, value};
+use super::value::{accuracy, bar, ratio, summary, value, verdict};
+use crate::case::Bar;
 use crate::rounds::{Outcome, chain};
 
 /// A row, as Markdown has it.
@@ -19,30 +20,29 @@ pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
             return vec![row(name, [&format!("not measured: {}", chain(error)), "", "", "", "", "", ""])];
         }
     };
-    let ours_admitted = accuracy(compared.ours.accuracy);
+    let ours_admitted = accuracy(&compared.ours.accuracy);
     let mut rows = Vec::new();
     for (i, measure) in outcome.measures.iter().enumerate() {
         let Some(&ours) = compared.ours.summaries.get(i) else { continue };
         let case = format!("{name}: {}", measure.what);
         let told = summary(ours, measure.unit);
         if let Some(limit) = measure.limit {
-            let bar = format!("≤ {}, {}", value(limit, measure.unit), verdict(ours.median <= limit));
+            let bar = format!("≤ {}, {}", value(limit, measure.unit), verdict(Bar::AtMost(limit), ours));
             rows.push(row(&case, [&told, "", "", "", &bar, &ours_admitted, ""]));
             continue;
         }
         for peer in &compared.peers {
             let reach = peer.bars.get(i).copied().flatten();
-            let its = peer.measured.as_ref().map(|measured| (measured, measured.summaries.get(i)));
-            rows.push(match its {
-                Ok((measured, Some(&its))) => {
-                    let ratio = ours.median / its.median;
-                    let bar = reach.map(|reach| format!("{}, {}", bar(reach), verdict(reach.is_met(ratio))));
-                    let (its, ratio) = (summary(its, measure.unit), number(ratio));
-                    let admitted = accuracy(measured.accuracy);
+            rows.push(match &peer.measured {
+                Ok(measured) => {
+                    let of_one = (measured.summaries.get(i), peer.ratios.get(i));
+                    let (Some(&its), Some(&ratio)) = of_one else { continue };
+                    let bar = reach.map(|reach| format!("{}, {}", bar(reach), verdict(reach, ratio)));
+                    let (its, ratio) = (summary(its, measure.unit), self::ratio(ratio));
+                    let admitted = accuracy(&measured.accuracy);
                     let bar = bar.unwrap_or_default();
                     row(&case, [&told, &peer.name, &its, &ratio, &bar, &ours_admitted, &admitted])
                 }
-                Ok((_, None)) => continue,
                 Err(error) => {
                     let why = format!("not measured: {}", chain(error));
                     let bar = reach.map(bar).unwrap_or_default();
@@ -56,10 +56,6 @@ pub(crate) fn rows(outcome: &Outcome) -> Vec<Row> {
 
 fn row(case: &str, cells: [&str; 7]) -> Row {
     std::array::from_fn(|i| if i == 0 { case } else { cells[i - 1] }.replace('|', "\\|"))
-}
-
-fn verdict(is_met: bool) -> &'static str {
-    if is_met { "met" } else { "**missed**" }
 }
 
 /// All rows under their titles, as Markdown.
@@ -87,7 +83,7 @@ pub(super) mod tests {
 
     fn measured(values: [f64; 2], admitted: u64) -> Measured {
         let summary = |value: f64| Summary { median: value, lowest: value, highest: value * 1.1 };
-        let accuracy = Some(Accuracy { admitted, allowed: 50 });
+        let accuracy = Ok(Some(Accuracy { admitted, allowed: 50 }));
         Measured { summaries: values.map(summary).to_vec(), accuracy }
     }
 
@@ -97,6 +93,7 @@ pub(super) mod tests {
             name: name.to_owned(),
             bars: vec![Some(Bar::AtLeast(least)), None],
             measured,
+            ratios: vec![Summary { median: 2.0, lowest: 1.4, highest: 2.1 }; 2],
         };
         let peers = vec![
             peer("slow", 1.5, Ok(measured([1_000.0, 10.0], 62))),
@@ -116,8 +113,12 @@ pub(super) mod tests {
         assert_eq!(
             rows,
             [
-                format!("{ours} | slow | 1,000/s (10 %) | 2 | ≥ 1.50, met | {right} | 1.240 (62 of 50) |"),
-                format!("{ours} | fast | 1,000/s (10 %) | 2 | ≥ 3, **missed** | {right} | {right} |"),
+                format!(
+                    "{ours} | slow | 1,000/s (10 %) | 2 (1.40–2.10) | ≥ 1.50, met, not in each round | {right} | 1.240 (62 of 50) |"
+                ),
+                format!(
+                    "{ours} | fast | 1,000/s (10 %) | 2 (1.40–2.10) | ≥ 3, **missed** | {right} | {right} |"
+                ),
                 format!("{ours} | gone | not measured: not\\|here |  | ≥ 2 | {right} |  |"),
                 format!("| case: memory | 80 B (10 %) |  |  |  | ≤ 64 B, **missed** | {right} |  |"),
             ]
