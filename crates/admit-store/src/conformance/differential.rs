@@ -23,18 +23,18 @@ const BUDGETS: [&str; 6] = [
     "1000/hour burst 10.5",
     "1/hour",
 ];
-const KEYS: usize = 3;
-const MAX_OPERATIONS: usize = 24;
+pub(super) const KEYS: usize = 3;
+pub(super) const MAX_OPERATIONS: usize = 24;
 
 /// How `now` moves before an operation.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(super) enum Step {
     Forward(u64),
     Back(u64),
 }
 
 impl Step {
-    fn from(self, now: Timestamp) -> Timestamp {
+    pub(super) fn from(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Forward(micros) => now.saturating_add(Duration::from_micros(micros)),
             Self::Back(micros) => now.saturating_sub(Duration::from_micros(micros)),
@@ -42,7 +42,7 @@ impl Step {
     }
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => Just(Step::Forward(0)),
         2 => (0..3_u64).prop_map(Step::Forward),
@@ -61,7 +61,7 @@ enum BudgetOp {
     DeleteIdle,
 }
 
-fn key(i: usize) -> Key {
+pub(super) fn key(i: usize) -> Key {
     Key::hashed([i as u8])
 }
 
@@ -78,7 +78,7 @@ fn cost(budget: usize) -> impl Strategy<Value = f64> {
 }
 
 /// Charges of one take. Those on one bucket mostly agree on its budget, or the take would be a mistake.
-fn charges() -> impl Strategy<Value = Vec<Charge>> {
+pub(super) fn charges() -> impl Strategy<Value = Vec<Charge>> {
     let one = (any::<bool>(), 0..KEYS, 0..BUDGETS.len(), prop::bool::weighted(0.02));
     let one = one.prop_flat_map(|(alpha, i, chosen, odd)| {
         let usual = (i + usize::from(alpha) + chosen / 3) % BUDGETS.len();
@@ -103,13 +103,18 @@ fn budget_op() -> impl Strategy<Value = BudgetOp> {
 }
 
 /// What every store must be equal to: a map, and the functions of the core.
-struct Model {
-    rules: Rules,
-    buckets: BTreeMap<(Scope, Key), Bucket>,
+pub(super) struct Model {
+    pub(super) rules: Rules,
+    pub(super) buckets: BTreeMap<(Scope, Key), Bucket>,
 }
 
 impl Model {
-    fn decide(&mut self, charges: &[Charge], now: Timestamp, write: bool) -> Result<Decision, ChargeError> {
+    pub(super) fn decide(
+        &mut self,
+        charges: &[Charge],
+        now: Timestamp,
+        write: bool,
+    ) -> Result<Decision, ChargeError> {
         let take = match self.rules.prepare(charges)? {
             Prepared::Decided(decision) => return Ok(decision),
             Prepared::Ask(take) => take,
@@ -142,7 +147,7 @@ impl Model {
 }
 
 /// Answers in a form that shows every bit: Rust prints doubles so that they read back as they were.
-fn shown<T: std::fmt::Debug>(result: Result<T, TakeError>) -> Result<String, String> {
+pub(super) fn shown<T: std::fmt::Debug>(result: Result<T, TakeError>) -> Result<String, String> {
     match result {
         Ok(value) => Ok(format!("{value:?}")),
         Err(TakeError::Charge(mistake)) => Ok(format!("{mistake:?}")),
@@ -150,7 +155,7 @@ fn shown<T: std::fmt::Debug>(result: Result<T, TakeError>) -> Result<String, Str
     }
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, store: T, law: T) -> Result<(), String> {
+pub(super) fn same<T: PartialEq + std::fmt::Debug>(what: &str, store: T, law: T) -> Result<(), String> {
     if store == law { Ok(()) } else { Err(format!("{what}: the store has\n{store:?}\nthe law\n{law:?}")) }
 }
 
@@ -209,7 +214,7 @@ enum RecordOp {
     DeleteExpired,
 }
 
-fn outcome() -> impl Strategy<Value = Outcome> {
+pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..20);
     let headers = prop::collection::vec(("[a-z-]{1,9}", bytes()), 0..3);
     prop_oneof![
@@ -230,7 +235,7 @@ fn record_op() -> impl Strategy<Value = RecordOp> {
     ]
 }
 
-fn terms() -> impl Strategy<Value = Terms> {
+pub(super) fn terms() -> impl Strategy<Value = Terms> {
     (1..2_000_u64, 1..4_000_u64, any::<bool>()).prop_map(|(lease, ttl, blocks)| Terms {
         lease: Duration::from_millis(lease),
         ttl: Duration::from_millis(ttl),
@@ -238,7 +243,7 @@ fn terms() -> impl Strategy<Value = Terms> {
     })
 }
 
-fn record_key(i: usize) -> RecordKey {
+pub(super) fn record_key(i: usize) -> RecordKey {
     RecordKey::new("tenant", "POST", "/", &i.to_string())
 }
 

@@ -64,6 +64,8 @@ mod on {
         records: look_writes_nothing;
         records: deleting_expired_records_keeps_those_that_are_held;
         records: concurrent_claims_run_once;
+        admissions: a_key_that_is_taken_is_told_before_an_empty_bucket;
+        admissions: what_costs_nothing_is_claimed_and_what_is_wrong_is_a_mistake;
         leaders: one_holder_leads_at_a_time;
         leaders: a_change_of_hands_has_a_larger_fence;
         leaders: leaderships_of_other_names_are_apart;
