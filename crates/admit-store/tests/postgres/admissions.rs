@@ -72,6 +72,47 @@ async fn a_replay_and_a_refusal_have_no_transaction_id() {
     assert_eq!(ids(), before);
 }
 
+/// Replays among the requests of a statement take no part in it, and the rest is granted in the order in which it came; a key
+/// that two of them have is claimed by the first.
+#[tokio::test]
+async fn a_batch_is_answered_as_one_after_the_other() {
+    let postgres = Postgres::with_settings(["log_statement=all"]).unwrap();
+    let store = store(&postgres.url()).await;
+    let hot =
+        |cost| [charge(INGEST, "hot", cost, "0.1/s burst 90"), charge(READ, "hot", 1.0, "0.1/s burst 300")];
+    for i in (0..40).step_by(4) {
+        assert!(runs(&admit(&store, &hot(2.0), &i.to_string()).await));
+    }
+    // 70 tokens are left: the first keys want two each, the others three.
+    let names: Vec<String> = (0..40).chain([1, 2, 39]).map(|i| i.to_string()).collect();
+    let before = statements(&postgres);
+    let charges: Vec<_> = (0..names.len()).map(|i| hot(if i < 20 { 2.0 } else { 3.0 })).collect();
+    let verdicts =
+        join_all(names.iter().zip(&charges).map(|(name, charges)| admit(&store, charges, name))).await;
+    assert!(
+        statements(&postgres) - before <= 2,
+        "they share a statement; that of the last key is tried again"
+    );
+    let mut tokens = 70.0;
+    for (i, verdict) in verdicts.iter().enumerate() {
+        let cost = if i < 20 { 2.0 } else { 3.0 };
+        let (is_taken, fits) = (i % 4 == 0 && i < 40 || i == 40 || i == 41, tokens >= cost);
+        match verdict.as_ref().unwrap() {
+            Verdict::Taken(Claim::InFlight { .. }) => assert!(is_taken, "{i}"),
+            Verdict::Run(_, grant) => {
+                assert!(!is_taken && fits, "{i}");
+                tokens -= cost;
+                assert!((grant.left[0].unwrap() - tokens).abs() < 3.0, "{i} {grant:?}"); // It refills.
+            }
+            Verdict::Refused(_) => assert!(!is_taken && tokens < cost + 3.0, "{i} {tokens}"),
+            other => panic!("{i} {other:?}"),
+        }
+    }
+    let records = "SELECT count(*) FROM admit.idempotency_records";
+    let ran = verdicts.iter().filter(|verdict| runs(verdict)).count();
+    assert_eq!(postgres.psql(records).unwrap(), (10 + ran).to_string());
+}
+
 /// Requests of several callers in two processes' stead, each key from both: exactly one run, one charge and one record a key.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_key_that_two_pools_admit_one_runs() {

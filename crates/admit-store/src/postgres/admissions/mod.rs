@@ -26,6 +26,9 @@ use super::queue::{Drive, Queue};
 use super::{PostgresConfig, PostgresStore, outage, records};
 use statement::Answer;
 
+/// The most requests of one statement: some 40 ms of the server's work, most of it for new records.
+const MAX_REQUESTS: usize = 1_024;
+
 /// Clones share the queue.
 #[derive(Clone)]
 pub(super) struct Admissions(Arc<Shared>);
@@ -93,7 +96,7 @@ impl Admissions {
             records,
             coalescer,
             queue: Queue::new(config.queue.max(1)),
-            max_batch: config.batch.max(1),
+            max_batch: config.batch.clamp(1, MAX_REQUESTS),
             max_wait: config.acquire_timeout,
             clock: MonotonicClock::start(),
             unanswered: AtomicU64::new(0),
