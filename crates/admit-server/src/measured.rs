@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
+use admit::idempotency::{Fingerprint, RecordKey, Terms};
 use admit::{
-    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, Now, Rules, TakeError, Unavailable,
-    UnavailableKind,
+    AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyError, Now, Rules, TakeError,
+    Unavailable, UnavailableKind, Verdict,
 };
 use admit_store::{AnyStore, Leader, Leadership};
 use tracing::Instrument;
@@ -60,6 +60,15 @@ impl Outage for TakeError {
     }
 }
 
+impl Outage for AdmissionError {
+    fn outage(&self) -> Option<UnavailableKind> {
+        match self {
+            Self::Budgets(cause) => cause.outage(),
+            Self::Records(cause) => cause.outage(),
+        }
+    }
+}
+
 impl Outage for IdempotencyError {
     fn outage(&self) -> Option<UnavailableKind> {
         match self {
@@ -91,47 +100,24 @@ impl BudgetStore for Measured {
     }
 }
 
-impl IdempotencyStore for Measured {
-    async fn look(
+macro_rules! via {
+    ($measured:expr, $method:ident($($argument:expr),*)) => {
+        $measured.call(stringify!($method), $measured.store.$method($($argument),*)).await
+    };
+}
+
+admit::pass_records_on!([] Measured, via);
+
+impl AdmissionStore for Measured {
+    async fn admit(
         &self,
+        charges: &[Charge],
         key: &RecordKey,
         fingerprint: &Fingerprint,
         terms: &Terms,
         now: Now,
-    ) -> Result<Option<Claim>, Unavailable> {
-        self.call("look", self.store.look(key, fingerprint, terms, now)).await
-    }
-
-    async fn claim(
-        &self,
-        key: &RecordKey,
-        fingerprint: &Fingerprint,
-        terms: &Terms,
-        now: Now,
-    ) -> Result<Claim, Unavailable> {
-        self.call("claim", self.store.claim(key, fingerprint, terms, now)).await
-    }
-
-    async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
-        self.call("renew", self.store.renew(ticket, terms, now)).await
-    }
-
-    async fn complete(
-        &self,
-        ticket: &Ticket,
-        outcome: &Outcome,
-        terms: &Terms,
-        now: Now,
-    ) -> Result<(), IdempotencyError> {
-        self.call("complete", self.store.complete(ticket, outcome, terms, now)).await
-    }
-
-    async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
-        self.call("release", self.store.release(ticket, now)).await
-    }
-
-    async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
-        self.call("delete_expired", self.store.delete_expired(now)).await
+    ) -> Result<Verdict, AdmissionError> {
+        via!(self, admit(charges, key, fingerprint, terms, now))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
+use admit::idempotency::{Fingerprint, RecordKey, Terms};
 use admit::{
-    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, Now, Rules, TakeError, Unavailable,
+    AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, Now, Rules, TakeError, Unavailable,
+    Verdict,
 };
 
 use crate::{Leader, Leadership};
@@ -157,47 +158,24 @@ impl BudgetStore for AnyStore {
     }
 }
 
-impl IdempotencyStore for AnyStore {
-    async fn look(
+macro_rules! via {
+    ($any:expr, $method:ident($($argument:expr),*)) => {
+        on!($any, store => store.$method($($argument),*).await)
+    };
+}
+
+admit::pass_records_on!([] AnyStore, via);
+
+impl AdmissionStore for AnyStore {
+    async fn admit(
         &self,
+        charges: &[Charge],
         key: &RecordKey,
         fingerprint: &Fingerprint,
         terms: &Terms,
         now: Now,
-    ) -> Result<Option<Claim>, Unavailable> {
-        on!(self, store => store.look(key, fingerprint, terms, now).await)
-    }
-
-    async fn claim(
-        &self,
-        key: &RecordKey,
-        fingerprint: &Fingerprint,
-        terms: &Terms,
-        now: Now,
-    ) -> Result<Claim, Unavailable> {
-        on!(self, store => store.claim(key, fingerprint, terms, now).await)
-    }
-
-    async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
-        on!(self, store => store.renew(ticket, terms, now).await)
-    }
-
-    async fn complete(
-        &self,
-        ticket: &Ticket,
-        outcome: &Outcome,
-        terms: &Terms,
-        now: Now,
-    ) -> Result<(), IdempotencyError> {
-        on!(self, store => store.complete(ticket, outcome, terms, now).await)
-    }
-
-    async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
-        on!(self, store => store.release(ticket, now).await)
-    }
-
-    async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
-        on!(self, store => store.delete_expired(now).await)
+    ) -> Result<Verdict, AdmissionError> {
+        via!(self, admit(charges, key, fingerprint, terms, now))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Stores of rate budgets and idempotency records.
 //!
-//! Each store implements [`BudgetStore`](admit::BudgetStore), [`IdempotencyStore`](admit::IdempotencyStore) and
-//! [`Leader`], and gives the same decisions as every other, to the microsecond and the last bit of the tokens.
+//! Each store implements [`BudgetStore`](admit::BudgetStore), [`IdempotencyStore`](admit::IdempotencyStore), both in one step
+//! ([`AdmissionStore`](admit::AdmissionStore)), and [`Leader`], and gives the same decisions as every other, to the microsecond
+//! and the last bit of the tokens.
 //!
 //! | store | for | feature |
 //! | --- | --- | --- |

@@ -25,6 +25,10 @@ const FIRST_POLL: Duration = Duration::from_millis(25);
 /// The interval doubles up to this.
 const LAST_POLL: Duration = Duration::from_secs(1);
 
+/// The longest body, in bytes, that is read before its request has paid where the key is in a header: no more than a
+/// connection may hold of a head anyway.
+const SMALL_BODY: u64 = 16 << 10;
+
 /// What the head and the body of a request say.
 enum Sorted<Req> {
     Unkeyed(Body<Req>),
@@ -82,7 +86,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
         let (parts, body) = request.into_parts();
-        let ledger = Ledger::new(self.purse.as_deref(), &parts);
+        let ledger = Ledger::new(self.purse.as_ref(), &parts);
         let mut asked = Asked { parts: &parts, ledger, id: None, echo: None };
         let result = match self.sort(&mut asked, body).await {
             Ok(Sorted::Unkeyed(body)) => match asked.ledger.pay_for_run(&parts).await {
@@ -134,7 +138,12 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         let Some(how) = how else { return Ok(Sorted::Unkeyed(Body::wrap(body))) };
         let glance = request_key::glance(&how, &parts.headers).map_err(Stopped::Invalid)?;
         let Glance::NeedsBody(header_key) = glance else { return Ok(Sorted::Unkeyed(Body::wrap(body))) };
-        if let Some(key) = &header_key {
+        // One step does all of it, and needs the whole request.
+        let waits =
+            asked.ledger.is_one_step() && body.size_hint().exact().is_some_and(|size| size <= SMALL_BODY);
+        if let Some(key) = &header_key
+            && !waits
+        {
             self.pay_ahead(asked, &how, key).await?;
         }
         let (max, limit) = (self.settings.max_request_body, self.settings.body_time_limit);
@@ -195,23 +204,39 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         let mut request = Request::from_parts(parts.clone(), body);
         let mut bound = pin!(timeout(how.wait, std::future::pending::<()>()));
         let (mut poll, mut seat) = (FIRST_POLL, None);
+        let mut looks = !ledger.is_one_step();
         loop {
             let ended = self.runs.ended(&key.record); // Before the look, so that no end is missed.
-            let seen = match ledger.covers_run() {
-                true => Ok(None), // It was free before the body was read; the claim tells if it still is.
+            // The claim tells if the key is free, also where that was seen before the body was read.
+            let permit = if looks { None } else { self.runs.permit() };
+            let seen = match permit.is_some() || ledger.covers_run() {
+                true => Ok(None),
                 false => self.look(how, &key.record, &key.fingerprint).await,
             };
             let seen = match seen {
                 Ok(None | Some(Claim::Run(_))) => {
-                    let Some(permit) = self.runs.permit() else {
+                    let Some(permit) = permit.or_else(|| self.runs.permit()) else {
                         self.tell(Keyed::Overloaded);
                         ledger.give_all_back().await;
                         return Err(Rejection::Overloaded.into());
                     };
-                    ledger.pay_for_run(parts).await?;
-                    let attempt = self.detached(how, key, &id).attempt(service, request, permit);
-                    match tokio::spawn(attempt.instrument(Span::current())).await {
+                    let bill = ledger.bill();
+                    if bill.is_none() {
+                        ledger.pay_for_run(parts).await?;
+                    }
+                    let attempt = self.detached(how, key, &id).attempt(service, request, permit, bill);
+                    let attempted = tokio::spawn(attempt.instrument(Span::current())).await;
+                    let attempted = attempted.map(|(attempt, paid)| {
+                        paid.into_iter().for_each(|paid| ledger.run_is_paid(paid));
+                        attempt
+                    });
+                    match attempted {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
+                        Ok(Attempt::Unpaid(decision, unused, unsent)) => {
+                            ledger.run_is_not_paid(parts, decision).await?;
+                            (service, request) = (unused, unsent);
+                            continue; // It may run uncharged, and has to claim its key.
+                        }
                         Ok(Attempt::Panicked) => return Err(Rejection::Internal.into()),
                         Ok(Attempt::Broken) => return Err(Rejection::AnswerBroken.into()),
                         Err(panicked) => {
@@ -234,6 +259,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                     return Err(self.unavailable(&cause, &id));
                 }
             };
+            looks = true; // Whoever waits for another takes up no place of a run.
             ledger.pay_for_replay(parts).await?;
             match seen {
                 Claim::Done(Outcome::Response(stored)) => {

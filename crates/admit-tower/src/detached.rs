@@ -6,7 +6,10 @@
 use std::time::Duration;
 
 use admit::idempotency::{Claim, OnLapse, Outcome, Terms, Ticket};
-use admit::{Causes, IdempotencyError, IdempotencyStore, TimeSource, Unavailable};
+use admit::{
+    AdmissionError, Causes, Decision, IdempotencyError, IdempotencyStore, TakeError, TimeSource, Unavailable,
+    Verdict,
+};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
@@ -16,11 +19,12 @@ use tracing::{Instrument, Span, error};
 
 use crate::body::{self, Body, Read};
 use crate::lease::Renewals;
+use crate::ledger::Bill;
 use crate::observe::{Event, Keyed, Observers};
 use crate::request_key::RequestKey;
 use crate::run::{Recorded, Run};
 use crate::runs::Permit;
-use crate::{CorrelationId, replay};
+use crate::{Admitted, CorrelationId, replay};
 
 /// What a run needs beside the request.
 pub(crate) struct Detached<S> {
@@ -35,6 +39,9 @@ pub(crate) struct Detached<S> {
     pub(crate) correlation_id: CorrelationId,
 }
 
+/// What an attempt to run came to, and what it has paid together with its claim.
+pub(crate) type Attempted<I, Req, Res, E> = (Attempt<I, Req, Res, E>, Option<Admitted>);
+
 /// What an attempt to run came to.
 pub(crate) enum Attempt<I, Req, Res, E> {
     /// It ran: the response, or the service's own error.
@@ -45,6 +52,8 @@ pub(crate) enum Attempt<I, Req, Res, E> {
     Broken,
     /// It did not run, as the key is taken. The service and the request come back.
     Taken(Claim, I, Request<Req>),
+    /// It did not run, as its budgets do not cover it, or could not be evaluated. The service and the request come back.
+    Unpaid(Result<Decision, TakeError>, I, Request<Req>),
     /// It did not run, as the store could not say whether it may.
     Unavailable(Unavailable),
 }
@@ -61,15 +70,24 @@ enum Answered<Res> {
     Broken,
 }
 
+/// What a claim came to.
+enum Claimed {
+    Run(Ticket, Option<Admitted>),
+    Taken(Claim),
+    Unpaid(Result<Decision, TakeError>),
+    Unavailable(Unavailable),
+}
+
 impl<S: IdempotencyStore> Detached<S> {
-    /// Claims the key and, if that is granted, runs the request and settles the record. Not to be dropped half-way:
-    /// a claim that nobody runs would hold its key until the lease lapses.
+    /// Claims the key, together with what is on the bill if there is one, and if that is granted, runs the request and settles
+    /// the record. Not to be dropped half-way: a claim that nobody runs would hold its key until the lease lapses.
     pub(crate) async fn attempt<I, Req, Res>(
         self,
         mut service: I,
         mut request: Request<Req>,
         permit: Permit,
-    ) -> Attempt<I, Req, Res, I::Error>
+        bill: Option<Bill>,
+    ) -> Attempted<I, Req, Res, I::Error>
     where
         I: Service<Request<Req>, Response = Response<Res>> + Send + 'static,
         I::Future: Send,
@@ -77,16 +95,17 @@ impl<S: IdempotencyStore> Detached<S> {
         Req: Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
-        let RequestKey { record, fingerprint, .. } = self.key;
         let renewals = Renewals::from_now(self.terms.lease, self.store_time_limit).await;
-        let claim = self.store.claim(&record, &fingerprint, &self.terms, self.time.now());
-        let ticket = match renewals.claimed(claim).await {
-            Ok(Ok(Claim::Run(ticket))) => ticket,
-            Ok(Ok(taken)) => return Attempt::Taken(taken, service, request),
-            Ok(Err(cause)) => return Attempt::Unavailable(cause),
-            Err(too_slow) => return Attempt::Unavailable(Unavailable::new("idempotency", too_slow)),
+        let claimed = renewals.claimed(self.claim(bill)).await;
+        let claimed =
+            claimed.unwrap_or_else(|slow| Claimed::Unavailable(Unavailable::new("idempotency", slow)));
+        let (ticket, paid) = match claimed {
+            Claimed::Run(ticket, paid) => (ticket, paid),
+            Claimed::Taken(taken) => return (Attempt::Taken(taken, service, request), None),
+            Claimed::Unpaid(decision) => return (Attempt::Unpaid(decision, service, request), None),
+            Claimed::Unavailable(cause) => return (Attempt::Unavailable(cause), None),
         };
-        let _running = permit.start(record);
+        let _running = permit.start(self.key.record);
         let (time, max, limit) = (self.time.clone(), self.max_recorded_body, self.answer_time_limit);
         let run = Run::new(self.key.clone(), ticket.clone(), self.terms.clone(), time, max);
         request.extensions_mut().insert(run.clone());
@@ -98,7 +117,29 @@ impl<S: IdempotencyStore> Detached<S> {
         let (store, terms, time) = (self.store.clone(), self.terms.clone(), self.time.clone());
         let _kept = renewals.keep(store, ticket.clone(), terms, time);
         let answered = handler.await;
-        self.settle(&ticket, answered).await
+        (self.settle(&ticket, answered).await, paid)
+    }
+
+    async fn claim(&self, bill: Option<Bill>) -> Claimed {
+        let RequestKey { record, fingerprint, .. } = &self.key;
+        if let Some(Bill { purse, quotas }) = bill
+            && let Some(one_store) = purse.one_store()
+        {
+            return match one_store.admit(&quotas, &self.key, &self.terms).await {
+                Ok(Verdict::Run(ticket, grant)) => {
+                    Claimed::Run(ticket, Some(one_store.granted(quotas, grant)))
+                }
+                Ok(Verdict::Taken(claim)) => Claimed::Taken(claim),
+                Ok(Verdict::Refused(refusal)) => Claimed::Unpaid(Ok(Decision::Refused(refusal))),
+                Err(AdmissionError::Budgets(error)) => Claimed::Unpaid(Err(error)),
+                Err(AdmissionError::Records(cause)) => Claimed::Unavailable(cause),
+            };
+        }
+        match self.store.claim(record, fingerprint, &self.terms, self.time.now()).await {
+            Ok(Claim::Run(ticket)) => Claimed::Run(ticket, None),
+            Ok(taken) => Claimed::Taken(taken),
+            Err(cause) => Claimed::Unavailable(cause),
+        }
     }
 
     async fn settle<I, Req, Res, E>(

@@ -3,7 +3,8 @@
 //! The order in one request: read the body if the key is in it (bounded), look the key up, take the budgets, read the body
 //! if it was not read yet, claim, run. So a replay spends only the budgets that are
 //! [marked for it](crate::Quota::spent_by_replays), a refused request leaves no record, and a request whose key or body is
-//! wrong spends what a run spends. Where the key is in a header, a refused request's body is not even read.
+//! wrong spends what a run spends. Where the key is in a header, a refused request's body is not even read, unless it is short and
+//! all of it [is one call](IdempotencyLayer::budgets_in_store).
 //!
 //! ```
 //! use admit_tower::{Idempotent, IdempotencyLayer};
@@ -38,13 +39,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use admit::{BudgetStore, IdempotencyStore, TimeSource};
+use admit::{AdmissionStore, BudgetStore, IdempotencyStore, TimeSource};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower::{Layer, Service};
 
-use crate::ledger::Purse;
+use crate::ledger::{InStore, Purse};
 use crate::observe::{Observer, Observers};
 use crate::problem::Protocol;
 use crate::read_ahead::ReadAhead;
@@ -109,11 +110,26 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         }
     }
 
-    /// Takes these budgets, after the look-up and before the claim. In place of a [`BudgetLayer`] on the service, which
-    /// would charge replays in full. Requests that are not idempotent are held to them too.
+    /// Takes these budgets, after the look-up and before the claim; see also [`budgets_in_store`](Self::budgets_in_store). In
+    /// place of a [`BudgetLayer`] on the service, which would charge replays in full. Requests that are not idempotent are held to them too.
     #[must_use]
     pub fn budgets(mut self, budgets: BudgetLayer<impl BudgetStore, impl BudgetPolicy>) -> Self {
         self.purse = Some(Arc::new(budgets));
+        self
+    }
+
+    /// The same for budgets whose buckets are in the store of the records: looking the key up, taking the budgets and claiming
+    /// the key is [one call](AdmissionStore::admit), which a store may answer in one round trip. `budgets` must have been made
+    /// with this layer's store, and their time decides.
+    ///
+    /// A short body, of up to 16 KiB, is read before the budgets are taken then, also where the key is in a header; a longer one
+    /// still is not.
+    #[must_use]
+    pub fn budgets_in_store(mut self, budgets: BudgetLayer<S, impl BudgetPolicy>) -> Self
+    where
+        S: AdmissionStore,
+    {
+        self.purse = Some(Arc::new(InStore { store: self.store.clone(), budgets }));
         self
     }
 
@@ -197,7 +213,8 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
 
     /// Sets how many keyed requests run at once in this process; more are answered with 503. They go on when their
     /// clients hang up, so that the number of connections does not bound them. Nor does this layer bound their time: a
-    /// handler that may hang needs a time limit of its own, or it holds its place and its key for ever. Default 1,024.
+    /// handler that may hang needs a time limit of its own, or it holds its place and its key for ever. A request also holds a
+    /// place while the store is asked for its key. Default 1,024.
     #[must_use]
     pub fn max_runs(mut self, max: u32) -> Self {
         self.runs = Runs::new(max);

@@ -3,11 +3,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
-use admit::BudgetStore;
+use admit::idempotency::Terms;
+use admit::{AdmissionError, AdmissionStore, BudgetStore, Decision, Grant, TakeError, Verdict};
 use http::HeaderMap;
 use http::request::Parts;
 
+use crate::request_key::RequestKey;
 use crate::{Admission, Admitted, BudgetLayer, BudgetPolicy, Problem, Quota};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -17,6 +20,71 @@ pub(crate) trait Purse: Send + Sync {
     fn quotas(&self, request: &Parts) -> Vec<Quota>;
     fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission>;
     fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()>;
+    /// The same budgets with the records, if both are in one store.
+    fn one_store(&self) -> Option<&dyn OneStore>;
+}
+
+/// The budgets of a request, whose key is claimed in the same step.
+pub(crate) trait OneStore: Send + Sync {
+    fn admit<'a>(
+        &'a self,
+        quotas: &'a [Quota],
+        key: &'a RequestKey,
+        terms: &'a Terms,
+    ) -> BoxFuture<'a, Result<Verdict, AdmissionError>>;
+    /// Tells that the quotas were granted.
+    fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted;
+    /// Tells what came of the quotas otherwise.
+    fn told(&self, request: &Parts, quotas: Vec<Quota>, decision: Result<Decision, TakeError>) -> Admission;
+}
+
+/// Budgets in the store of the records.
+pub(crate) struct InStore<S, P> {
+    pub(crate) store: S,
+    pub(crate) budgets: BudgetLayer<S, P>,
+}
+
+impl<S: AdmissionStore, P: BudgetPolicy> OneStore for InStore<S, P> {
+    fn admit<'a>(
+        &'a self,
+        quotas: &'a [Quota],
+        key: &'a RequestKey,
+        terms: &'a Terms,
+    ) -> BoxFuture<'a, Result<Verdict, AdmissionError>> {
+        Box::pin(self.budgets.limiter().admit_once(&self.store, quotas, key, terms))
+    }
+
+    fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted {
+        self.budgets.limiter().granted(quotas, grant)
+    }
+
+    fn told(&self, request: &Parts, quotas: Vec<Quota>, decision: Result<Decision, TakeError>) -> Admission {
+        self.budgets.limiter().told(request, quotas, decision)
+    }
+}
+
+impl<S: AdmissionStore, P: BudgetPolicy> Purse for InStore<S, P> {
+    fn quotas(&self, request: &Parts) -> Vec<Quota> {
+        self.budgets.quotas(request)
+    }
+
+    fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission> {
+        Purse::admit(&self.budgets, request, quotas)
+    }
+
+    fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()> {
+        self.budgets.give_back(admitted)
+    }
+
+    fn one_store(&self) -> Option<&dyn OneStore> {
+        Some(self)
+    }
+}
+
+/// What a run still has to pay, together with its claim.
+pub(crate) struct Bill {
+    pub(crate) purse: Arc<dyn Purse>,
+    pub(crate) quotas: Vec<Quota>,
 }
 
 impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
@@ -31,11 +99,15 @@ impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
     fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()> {
         Box::pin(self.limiter().give_back(admitted))
     }
+
+    fn one_store(&self) -> Option<&dyn OneStore> {
+        None
+    }
 }
 
 /// What one request has paid: two shares, one that replays pay too, and one that only runs pay.
 pub(crate) struct Ledger<'a> {
-    purse: Option<&'a dyn Purse>,
+    purse: Option<&'a Arc<dyn Purse>>,
     run: Share,
     replay: Share,
 }
@@ -54,7 +126,7 @@ impl Share {
 
 impl<'a> Ledger<'a> {
     /// The ledger of a request that has paid nothing. Without budgets everything is free.
-    pub(crate) fn new(purse: Option<&'a dyn Purse>, request: &Parts) -> Self {
+    pub(crate) fn new(purse: Option<&'a Arc<dyn Purse>>, request: &Parts) -> Self {
         let quotas = purse.map(|purse| purse.quotas(request)).unwrap_or_default();
         let (replay, run) = quotas.into_iter().partition(|quota| quota.spent_by_replays);
         let unpaid = |quotas| Share { quotas, paid: None };
@@ -71,14 +143,54 @@ impl<'a> Ledger<'a> {
         self.run.paid.is_some()
     }
 
+    /// Whether one step finds out whether the key is free, takes what a run costs and claims it: because all of it is in one
+    /// store, or because there is nothing to take.
+    pub(crate) fn is_one_step(&self) -> bool {
+        self.is_free() || self.purse.is_some_and(|purse| purse.one_store().is_some())
+    }
+
+    /// What a run still has to pay together with its claim; nothing if it has to pay before, or has done so.
+    pub(crate) fn bill(&self) -> Option<Bill> {
+        let purse = self.purse.filter(|purse| purse.one_store().is_some() && !self.covers_run())?;
+        Some(Bill { purse: Arc::clone(purse), quotas: self.due_for_run() })
+    }
+
+    fn due_for_run(&self) -> Vec<Quota> {
+        [self.run.due(), self.replay.due()].concat()
+    }
+
+    /// Takes down that what a run had to pay is paid.
+    pub(crate) fn run_is_paid(&mut self, mut admitted: Admitted) {
+        let replay = admitted.split_off(self.run.due().len());
+        self.run.paid.get_or_insert(admitted);
+        self.replay.paid.get_or_insert(replay);
+    }
+
+    /// What came of a [bill](Self::bill) that did not lead to a run: nothing stays paid, unless the budgets are such that the
+    /// request may run uncharged.
+    pub(crate) async fn run_is_not_paid(
+        &mut self,
+        request: &Parts,
+        decision: Result<Decision, TakeError>,
+    ) -> Result<(), Box<Problem>> {
+        let Some(one_store) = self.purse.and_then(|purse| purse.one_store()) else { return Ok(()) };
+        match one_store.told(request, self.due_for_run(), decision) {
+            Admission::Admitted(admitted) => {
+                self.run_is_paid(admitted);
+                Ok(())
+            }
+            Admission::Rejected(problem) => {
+                self.give_all_back().await;
+                Err(problem)
+            }
+        }
+    }
+
     /// Pays what a run costs, in one take. If that is refused, nothing stays paid.
     pub(crate) async fn pay_for_run(&mut self, request: &Parts) -> Result<(), Box<Problem>> {
-        let due = [self.run.due(), self.replay.due()].concat();
-        match self.admit(request, due).await {
-            Ok(mut admitted) => {
-                let replay = admitted.split_off(self.run.due().len());
-                self.run.paid.get_or_insert(admitted);
-                self.replay.paid.get_or_insert(replay);
+        match self.admit(request, self.due_for_run()).await {
+            Ok(admitted) => {
+                self.run_is_paid(admitted);
                 Ok(())
             }
             Err(problem) => {

@@ -17,7 +17,7 @@
 //!     vec![Quota::new(orders.clone(), caller(request), hourly, "100 orders/hour")]
 //! });
 //! let once = IdempotencyLayer::new(store, move |request: &Parts| Some(Idempotent::by_header(caller(request).to_string())));
-//! let app: Router = Router::new().route("/orders", post(async || "ordered")).layer(once.budgets(budgets));
+//! let app: Router = Router::new().route("/orders", post(async || "ordered")).layer(once.budgets_in_store(budgets));
 //!
 //! let order = || Request::post("/orders").header("x-api-key", "k").header("idempotency-key", "7").body(Body::empty());
 //! let first = app.clone().oneshot(order()?).await?;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use admit::idempotency::Terms;
 use admit::{
-    BudgetStore, Causes, Charge, Cost, Decision, Few, Grant, TakeError, TimeSource, Timestamp, Unavailable,
+    AdmissionError, AdmissionStore, BudgetStore, Causes, Charge, Cost, Decision, Few, Grant, TakeError,
+    TimeSource, Timestamp, Unavailable, Verdict,
 };
 use http::HeaderMap;
 use http::request::Parts;
@@ -12,6 +14,7 @@ use tracing::{debug, error, warn};
 use crate::fields::Dialect;
 use crate::observe::{Event, Observer, Observers};
 use crate::rejection::{Render, Renders};
+use crate::request_key::RequestKey;
 use crate::{CorrelationId, OnUnavailable, Problem, Quota, Refused, Rejected, Rejection};
 
 /// How long a store may take to decide before it counts as unavailable.
@@ -154,7 +157,12 @@ impl<S: BudgetStore> Limiter<S> {
 
     /// Charges all quotas, or none. Without quotas the request is admitted without a question.
     pub async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Admission {
-        match self.decide(request, quotas).await {
+        let decided = self.decide(request, quotas).await;
+        self.admission(request, decided)
+    }
+
+    fn admission(&self, request: &Parts, decided: Result<Admitted, Box<Rejected>>) -> Admission {
+        match decided {
             Ok(admitted) => Admission::Admitted(admitted),
             Err(rejected) => Admission::Rejected(Box::new(self.problem(request, *rejected))),
         }
@@ -170,7 +178,8 @@ impl<S: BudgetStore> Limiter<S> {
         }
         let charges = charges(&quotas);
         let take = self.store.take(&charges, self.time.now());
-        self.decided(request, quotas, take, &self.observers).await
+        let decision = self.in_time(take).await;
+        self.decided(request, quotas, decision, &self.observers)
     }
 
     /// What [`Limiter::decide`] would decide, with the tokens that are there as what is left. Writes nothing, and tells no
@@ -184,23 +193,63 @@ impl<S: BudgetStore> Limiter<S> {
         }
         let charges = charges(&quotas);
         let peek = self.store.peek(&charges, self.time.now());
-        self.decided(request, quotas, peek, &Observers::default()).await
+        let decision = self.in_time(peek).await;
+        self.decided(request, quotas, decision, &Observers::default())
     }
 
-    async fn decided(
+    /// What the store answers, unless it takes too long.
+    async fn in_time<T, E: From<TakeError>>(
+        &self,
+        asked: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let late = |elapsed| TakeError::from(Unavailable::timed_out("budget", elapsed)).into();
+        tokio::time::timeout(self.time_limit, asked).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+    }
+
+    /// Takes the quotas and claims a key, in the `store` of both.
+    pub(crate) async fn admit_once(
+        &self,
+        store: &impl AdmissionStore,
+        quotas: &[Quota],
+        key: &RequestKey,
+        terms: &Terms,
+    ) -> Result<Verdict, AdmissionError> {
+        let charges = charges(quotas);
+        let now = self.time.now();
+        self.in_time(store.admit(&charges, &key.record, &key.fingerprint, terms, now)).await
+    }
+
+    /// Tells that the quotas were granted.
+    pub(crate) fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted {
+        self.admitted(quotas, grant, &self.observers)
+    }
+
+    /// Tells what came of the quotas, and whether the request may run.
+    pub(crate) fn told(
         &self,
         request: &Parts,
         quotas: Vec<Quota>,
-        asked: impl Future<Output = Result<Decision, TakeError>>,
+        decision: Result<Decision, TakeError>,
+    ) -> Admission {
+        self.admission(request, self.decided(request, quotas, decision, &self.observers))
+    }
+
+    fn admitted(&self, quotas: Vec<Quota>, grant: Grant, observers: &Observers) -> Admitted {
+        tell(observers, &quotas, Event::Granted);
+        let debits = quotas.into_iter().zip(grant.left).collect();
+        Admitted { dialect: self.dialect, debits, at: grant.at }
+    }
+
+    fn decided(
+        &self,
+        request: &Parts,
+        quotas: Vec<Quota>,
+        decision: Result<Decision, TakeError>,
         observers: &Observers,
     ) -> Result<Admitted, Box<Rejected>> {
-        let error = match tokio::time::timeout(self.time_limit, asked).await {
-            Ok(Ok(Decision::Granted(grant))) => {
-                tell(observers, &quotas, Event::Granted);
-                let debits = quotas.into_iter().zip(grant.left).collect();
-                return Ok(Admitted { dialect: self.dialect, debits, at: grant.at });
-            }
-            Ok(Ok(Decision::Refused(refusal))) => {
+        let error = match decision {
+            Ok(Decision::Granted(grant)) => return Ok(self.admitted(quotas, grant, observers)),
+            Ok(Decision::Refused(refusal)) => {
                 let refused = Refused { quotas, refusal };
                 for (quota, wait) in refused.violated() {
                     debug!(scope = quota.name(), ?wait, "refused");
@@ -209,8 +258,7 @@ impl<S: BudgetStore> Limiter<S> {
                 let fields = self.dialect.refused(&refused);
                 return Err(Box::new(Rejected { why: Rejection::Refused(refused), fields, id: None }));
             }
-            Ok(Err(error)) => error,
-            Err(elapsed) => Unavailable::timed_out("budget", elapsed).into(),
+            Err(error) => error,
         };
         if let TakeError::Unavailable(cause) = &error
             && quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen)
@@ -230,12 +278,7 @@ impl<S: BudgetStore> Limiter<S> {
     /// [`Rejected`] if the store could not; nothing was given back then.
     pub async fn refund(&self, request: &Parts, quotas: &[Quota]) -> Result<(), Box<Rejected>> {
         let charges = charges(quotas);
-        let error = match tokio::time::timeout(self.time_limit, self.store.refund(&charges)).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error,
-            Err(elapsed) => Unavailable::timed_out("budget", elapsed).into(),
-        };
-        Err(failed(request, &error))
+        self.in_time(self.store.refund(&charges)).await.map_err(|error| failed(request, &error))
     }
 
     /// The problem that tells a rejection of this limiter in HTTP.
@@ -254,10 +297,8 @@ impl<S: BudgetStore> Limiter<S> {
             return;
         }
         let charges: Vec<Charge> = admitted.debits.into_iter().map(|(quota, _)| quota.charge).collect();
-        match tokio::time::timeout(self.time_limit, self.store.refund(&charges)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(cause)) => warn!(error = %Causes(&cause), "a charge was not given back"),
-            Err(elapsed) => warn!(error = %Causes(&elapsed), "a charge was not given back"),
+        if let Err(cause) = self.in_time(self.store.refund(&charges)).await {
+            warn!(error = %Causes(&cause), "a charge was not given back");
         }
     }
 }

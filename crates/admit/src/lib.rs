@@ -29,6 +29,7 @@
 //! Stores (in the `admit-store` crate) apply this law to buckets that many processes share; Tower layers (in
 //! `admit-tower`) put a store in front of a service.
 
+mod admission;
 mod bucket;
 mod budget;
 mod burst;
@@ -51,6 +52,7 @@ mod unavailable;
 
 pub mod idempotency;
 
+pub use admission::{AdmissionError, AdmissionStore, Verdict, one_by_one};
 pub use bucket::{Bucket, Wait};
 pub use budget::{Budget, BudgetError};
 pub use burst::{Burst, BurstError};

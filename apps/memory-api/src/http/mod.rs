@@ -77,7 +77,7 @@ pub(crate) fn router(app: App) -> (Router, Idle) {
         .time(app.time.clone())
         .observer(app.metrics.clone())
         .max_request_body(MAX_BODY_BYTES)
-        .budgets(budgets(Endpoint::Ingest));
+        .budgets_in_store(budgets(Endpoint::Ingest));
 
     let guarded = |route: MethodRouter<App>, endpoint: Endpoint| {
         route

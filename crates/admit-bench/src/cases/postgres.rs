@@ -8,10 +8,13 @@ use crate::case::{Bar, Case, Measure, Peer, Promise, Side, Sides, Start, Unit};
 use crate::load::callers::Callers;
 use crate::load::drained::{BURST, Drained};
 use crate::load::limiter::{Limiter, fresh_salt, keys};
-use crate::postgres::{GuardedUpdate, SelectOne, SingleStatement, server, statements, store};
+use crate::postgres::{
+    Admitting, GuardedUpdate, SelectOne, SingleStatement, Store, server, statements, store,
+};
 
 const TAKES: &[Measure] = &[Measure::new("takes", Unit::PerSecond)];
 const LATENCY: &[Measure] = &[Measure::new("time a take", Unit::Microseconds)];
+const ADMISSIONS: &[Measure] = &[Measure::new("time an admission", Unit::Microseconds)];
 const REFUSALS: &[Measure] = &[Measure::new("refusals", Unit::PerSecond)];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -32,6 +35,9 @@ pub(super) fn cases() -> Vec<Case> {
             Box::new(|on| takes(on, 10_000, 1_024, Bar::AtLeast(8.0))),
         ),
         case("one caller", LATENCY, Box::new(alone)),
+        case("idempotent admissions, 1 caller", ADMISSIONS, Box::new(|on| admissions(on, 1))),
+        case("idempotent admissions, 64 callers", ADMISSIONS, Box::new(|on| admissions(on, 64))),
+        case("idempotent admissions, 1,024 callers", ADMISSIONS, Box::new(|on| admissions(on, 1_024))),
         case("refusals of a drained bucket, 64 callers", REFUSALS, Box::new(refusals)),
     ]
 }
@@ -72,6 +78,19 @@ fn alone(runtime: &Handle) -> Result<Sides> {
     let ours = Callers::new(runtime.block_on(store(&server.url()))?, 1, keys.clone(), runtime).latency();
     let single = Callers::new(single, 1, keys, runtime).latency();
     let peers = vec![Peer::new("single statement", Some(Bar::AtMost(1.1)), Ok(Box::new(single)))];
+    Ok(Sides { ours: Box::new(ours), peers, servers: Box::new(server) })
+}
+
+/// Requests with keys on a hot bucket, each looked up, charged and claimed in one step, against a call for each of these.
+fn admissions(runtime: &Handle, callers: usize) -> Result<Sides> {
+    let server = server()?;
+    let keys = keys(fresh_salt(), 1);
+    let side = |in_one_step| -> Result<Callers<_>> {
+        let Store(store) = runtime.block_on(store(&server.url()))?;
+        Ok(Callers::new(Admitting { store, in_one_step }, callers, keys.clone(), runtime).latency())
+    };
+    let (ours, apart) = (side(true)?, side(false)?);
+    let peers = vec![Peer::new("look, take and claim", None, Ok(Box::new(apart)))];
     Ok(Sides { ours: Box::new(ours), peers, servers: Box::new(server) })
 }
 

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 pub(crate) use connection::SelectOne;
 pub(crate) use statements::{GuardedUpdate, SingleStatement, statements};
-pub(crate) use store::{Store, store};
+pub(crate) use store::{Admitting, Store, store};
 
 /// A server that flushes each commit, with room for the connections of both sides.
 pub(crate) fn server() -> Result<Postgres> {

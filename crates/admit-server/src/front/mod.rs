@@ -111,7 +111,7 @@ impl Front {
         let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
-        let once = once.max_request_body(MAX_BODY_BYTES).budgets(self.budgets());
+        let once = once.max_request_body(MAX_BODY_BYTES).budgets_in_store(self.budgets());
         let once = once.runs(self.bounds.runs.clone()).read_ahead(self.bounds.read_ahead.clone());
         let once = once.render(of_a_record).observer(self.metrics.clone());
         let once = if gateway.may_speak_grpc() { once.before_grpc() } else { once };

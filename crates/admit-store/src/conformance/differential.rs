@@ -24,17 +24,17 @@ const BUDGETS: [&str; 6] = [
     "1/hour",
 ];
 pub(super) const KEYS: usize = 3;
-const MAX_OPERATIONS: usize = 24;
+pub(super) const MAX_OPERATIONS: usize = 24;
 
 /// How `now` moves before an operation.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+pub(super) enum Step {
     Forward(u64),
     Back(u64),
 }
 
 impl Step {
-    fn from(self, now: Timestamp) -> Timestamp {
+    pub(super) fn from(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Forward(micros) => now.saturating_add(Duration::from_micros(micros)),
             Self::Back(micros) => now.saturating_sub(Duration::from_micros(micros)),
@@ -42,7 +42,7 @@ impl Step {
     }
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => Just(Step::Forward(0)),
         2 => (0..3_u64).prop_map(Step::Forward),
@@ -78,7 +78,7 @@ fn cost(budget: usize) -> impl Strategy<Value = f64> {
 }
 
 /// Charges of one take. Those on one bucket mostly agree on its budget, or the take would be a mistake.
-fn charges() -> impl Strategy<Value = Vec<Charge>> {
+pub(super) fn charges() -> impl Strategy<Value = Vec<Charge>> {
     let one = (any::<bool>(), 0..KEYS, 0..BUDGETS.len(), prop::bool::weighted(0.02));
     let one = one.prop_flat_map(|(alpha, i, chosen, odd)| {
         let usual = (i + usize::from(alpha) + chosen / 3) % BUDGETS.len();
@@ -104,8 +104,8 @@ fn budget_op() -> impl Strategy<Value = BudgetOp> {
 
 /// What every store must be equal to: a map, and the functions of the core.
 pub(super) struct Model {
-    rules: Rules,
-    buckets: BTreeMap<(Scope, Key), Bucket>,
+    pub(super) rules: Rules,
+    pub(super) buckets: BTreeMap<(Scope, Key), Bucket>,
 }
 
 impl Model {
@@ -225,7 +225,7 @@ enum RecordOp {
     DeleteExpired,
 }
 
-fn outcome() -> impl Strategy<Value = Outcome> {
+pub(super) fn outcome() -> impl Strategy<Value = Outcome> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..20);
     let headers = prop::collection::vec(("[a-z-]{1,9}", bytes()), 0..3);
     prop_oneof![
@@ -246,7 +246,7 @@ fn record_op() -> impl Strategy<Value = RecordOp> {
     ]
 }
 
-fn terms() -> impl Strategy<Value = Terms> {
+pub(super) fn terms() -> impl Strategy<Value = Terms> {
     (1..2_000_u64, 1..4_000_u64, any::<bool>()).prop_map(|(lease, ttl, blocks)| Terms {
         lease: Duration::from_millis(lease),
         ttl: Duration::from_millis(ttl),
@@ -254,7 +254,7 @@ fn terms() -> impl Strategy<Value = Terms> {
     })
 }
 
-fn record_key(i: usize) -> RecordKey {
+pub(super) fn record_key(i: usize) -> RecordKey {
     RecordKey::new("tenant", "POST", "/", &i.to_string())
 }
 

@@ -20,11 +20,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests, though they are compiled as a library.
 
+pub mod admissions;
 pub mod at_once;
 pub mod budgets;
 pub mod differential;
 pub mod leaders;
 pub mod many;
+pub mod one_by_one;
 pub mod property;
 pub mod records;
 
@@ -32,11 +34,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use admit::idempotency::{Record, RecordKey};
-use admit::{Bucket, Budget, BudgetStore, Charge, Cost, IdempotencyStore, Key, Now, Rules, Scope, Timestamp};
+use admit::{AdmissionStore, Bucket, Budget, BudgetStore, Charge, Cost, Key, Now, Rules, Scope, Timestamp};
 
 use crate::Leader;
 
-/// Reads what a store keeps, as it is. For tests: a service asks [`BudgetStore::peek`] and [`IdempotencyStore::look`].
+/// Reads what a store keeps, as it is. For tests: a service asks [`BudgetStore::peek`] and
+/// [`IdempotencyStore::look`](admit::IdempotencyStore::look).
 pub trait Inspect {
     /// The bucket, if there is one.
     fn bucket(&self, scope: &Scope, key: &Key) -> impl Future<Output = Option<Bucket>> + Send;
@@ -46,9 +49,9 @@ pub trait Inspect {
 }
 
 /// All that a store does.
-pub trait Store: BudgetStore + IdempotencyStore + Leader + Inspect {}
+pub trait Store: AdmissionStore + Leader + Inspect {}
 
-impl<S: BudgetStore + IdempotencyStore + Leader + Inspect> Store for S {}
+impl<S: AdmissionStore + Leader + Inspect> Store for S {}
 
 /// The first scope of the suite.
 pub const ALPHA: Scope = Scope::from_static("alpha");
@@ -113,8 +116,8 @@ macro_rules! conformance_in_turn {
     };
 }
 
-/// The cases, for the macro that is named: those on buckets that hold over leases too; those that leases change; and those
-/// on records and leaderships.
+/// The cases, for the macro that is named: those on buckets that hold over leases too; those that leases change; those on
+/// records and leaderships; and admissions that leases change.
 ///
 /// Leases change what is left in the store's buckets: some of it is held, and what is given back does not reach it. And of
 /// callers at once some may be refused while a slice is on its way.
@@ -173,11 +176,22 @@ macro_rules! conformance_list {
                 records: look_writes_nothing;
                 records: deleting_expired_records_keeps_those_that_are_held;
                 records: concurrent_claims_run_once;
+                admissions: a_key_that_is_taken_is_told_before_an_empty_bucket;
+                admissions: what_costs_nothing_is_claimed_and_what_is_wrong_is_a_mistake;
                 leaders: one_holder_leads_at_a_time;
                 leaders: a_change_of_hands_has_a_larger_fence;
                 leaders: leaderships_of_other_names_are_apart;
                 leaders: concurrent_holders_do_not_share;
                 differential: records_follow_the_state_machine;
+            }
+            {
+                admissions: a_free_key_whose_charges_fit_is_charged_and_claimed;
+                admissions: a_key_that_is_taken_costs_nothing;
+                admissions: a_refusal_claims_nothing_and_debits_nothing;
+                admissions: a_key_that_is_free_again_runs_again_and_pays_again;
+                admissions: of_many_admissions_of_a_key_one_runs_and_one_is_charged;
+                admissions: concurrent_admissions_and_takes_grant_exactly_what_is_there;
+                one_by_one: an_admission_is_a_look_a_take_and_a_claim;
             }
         }
     };
@@ -187,10 +201,10 @@ macro_rules! conformance_list {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_tests {
-    (all $fresh:path { $($buckets:tt)* } { $($exact:tt)* } { $($others:tt)* }) => {
-        $crate::__conformance_tests! { $fresh, $($buckets)* $($exact)* $($others)* }
+    (all $fresh:path { $($buckets:tt)* } { $($exact:tt)* } { $($others:tt)* } { $($paid:tt)* }) => {
+        $crate::__conformance_tests! { $fresh, $($buckets)* $($exact)* $($others)* $($paid)* }
     };
-    (leased $fresh:path { $($buckets:tt)* } { $($exact:tt)* } { $($others:tt)* }) => {
+    (leased $fresh:path { $($buckets:tt)* } { $($exact:tt)* } { $($others:tt)* } { $($paid:tt)* }) => {
         $crate::__conformance_tests! { $fresh, $($buckets)* $($others)* }
     };
     ($fresh:path, $($group:ident: $case:ident;)*) => {
@@ -208,10 +222,10 @@ macro_rules! __conformance_tests {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_in_turn {
-    (all ($fresh:expr) { $($buckets:tt)* } { $($exact:tt)* } { $($others:tt)* }) => {
+    (all ($fresh:expr) { $($buckets:tt)* } { $($exact:tt)* } $($others:tt)*) => {
         $crate::__conformance_in_turn! { $fresh, $($buckets)* $($exact)* }
     };
-    (leased ($fresh:expr) { $($buckets:tt)* } { $($exact:tt)* } { $($others:tt)* }) => {
+    (leased ($fresh:expr) { $($buckets:tt)* } $($others:tt)*) => {
         $crate::__conformance_in_turn! { $fresh, $($buckets)* }
     };
     ($fresh:expr, $($group:ident: $case:ident;)*) => {{

@@ -2,53 +2,36 @@
 
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
-use admit::{IdempotencyError, IdempotencyStore, Now, Unavailable};
+use admit::idempotency::{Fingerprint, RecordKey, Terms};
+use admit::{
+    AdmissionError, AdmissionStore, Charge, IdempotencyStore, Now, Unavailable, Verdict, one_by_one,
+};
 
 use super::Leased;
 use crate::{Leader, Leadership};
 
-impl<S: IdempotencyStore> IdempotencyStore for Leased<S> {
-    async fn look(
+macro_rules! via {
+    ($leased:expr, $method:ident($($argument:expr),*)) => {
+        $leased.store.$method($($argument),*).await
+    };
+}
+
+admit::pass_records_on!([S: IdempotencyStore] Leased<S>, via);
+
+impl<S: AdmissionStore> AdmissionStore for Leased<S> {
+    /// In one step of the store where no charge is leased. Slices are spent in memory, and so apart from the records.
+    async fn admit(
         &self,
+        charges: &[Charge],
         key: &RecordKey,
         fingerprint: &Fingerprint,
         terms: &Terms,
         now: Now,
-    ) -> Result<Option<Claim>, Unavailable> {
-        self.store.look(key, fingerprint, terms, now).await
-    }
-
-    async fn claim(
-        &self,
-        key: &RecordKey,
-        fingerprint: &Fingerprint,
-        terms: &Terms,
-        now: Now,
-    ) -> Result<Claim, Unavailable> {
-        self.store.claim(key, fingerprint, terms, now).await
-    }
-
-    async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
-        self.store.renew(ticket, terms, now).await
-    }
-
-    async fn complete(
-        &self,
-        ticket: &Ticket,
-        outcome: &Outcome,
-        terms: &Terms,
-        now: Now,
-    ) -> Result<(), IdempotencyError> {
-        self.store.complete(ticket, outcome, terms, now).await
-    }
-
-    async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
-        self.store.release(ticket, now).await
-    }
-
-    async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
-        self.store.delete_expired(now).await
+    ) -> Result<Verdict, AdmissionError> {
+        match self.is_leased(charges) {
+            true => one_by_one(self, charges, key, fingerprint, terms, now).await,
+            false => self.store.admit(charges, key, fingerprint, terms, now).await,
+        }
     }
 }
 

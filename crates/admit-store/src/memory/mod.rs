@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules,
-    TakeError, Timestamp, Unavailable,
+    AdmissionError, AdmissionStore, BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore,
+    Now, Prepared, Rules, TakeError, Timestamp, Unavailable, Verdict,
 };
 
 use crate::leader::{Held, Leader, Leadership};
@@ -261,6 +261,21 @@ impl IdempotencyStore for MemoryStore {
 
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
         Ok(self.state.records.delete_expired(self.at(now)))
+    }
+}
+
+impl AdmissionStore for MemoryStore {
+    async fn admit(
+        &self,
+        charges: &[Charge],
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Verdict, AdmissionError> {
+        let take = || self.take_now(charges, now);
+        self.numbered.rules.prepare(charges).map_err(TakeError::from)?; // A mistake is one for replays too.
+        self.state.records.admit(*key, *fingerprint, terms, self.at(now), take)
     }
 }
 

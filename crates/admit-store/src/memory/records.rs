@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use admit::idempotency::{
     Claim, Fence, Fingerprint, Outcome, Record, RecordKey, State, Terms, Ticket, TicketLost,
 };
-use admit::{Timestamp, Unavailable};
+use admit::{AdmissionError, Decision, TakeError, Timestamp, Unavailable, Verdict};
 
 use super::full::Full;
 use super::table::Table;
@@ -72,6 +72,55 @@ impl Records {
             self.forget(&before);
         }
         Some(claim)
+    }
+
+    /// Claims the key if `take` grants. Nobody sees the record until that is decided: `take` is asked under its lock, and may
+    /// wait for those of buckets, but never for another record.
+    pub(super) fn admit(
+        &self,
+        key: RecordKey,
+        fingerprint: Fingerprint,
+        terms: &Terms,
+        now: Timestamp,
+        take: impl Fn() -> Result<Decision, TakeError>,
+    ) -> Result<Verdict, AdmissionError> {
+        if let Some(verdict) = self.try_admit(key, fingerprint, terms, now, &take)? {
+            return Ok(verdict);
+        }
+        self.evict(now);
+        let full = || AdmissionError::Records(Full { what: "records", max: self.max }.into());
+        self.try_admit(key, fingerprint, terms, now, &take)?.ok_or_else(full)
+    }
+
+    /// Nothing if the key is free and there is no room; then nothing was taken.
+    fn try_admit(
+        &self,
+        key: RecordKey,
+        fingerprint: Fingerprint,
+        terms: &Terms,
+        now: Timestamp,
+        take: impl Fn() -> Result<Decision, TakeError>,
+    ) -> Result<Option<Verdict>, TakeError> {
+        let locked = self.table.lock_one(key);
+        let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
+        let (ticket, record) = match Record::claim(locked.get(), key, fingerprint, fence, terms, now) {
+            (Claim::Run(ticket), Some(record)) => (ticket, record),
+            (taken, _) => return Ok(Some(Verdict::Taken(taken))),
+        };
+        if locked.book().is_err() {
+            return Ok(None);
+        }
+        let grant = match take() {
+            Ok(Decision::Granted(grant)) => grant,
+            refused => {
+                locked.unbook();
+                return refused.map(|decision| decision.refusal().cloned().map(Verdict::Refused));
+            }
+        };
+        if let Some(before) = locked.put_booked(record) {
+            self.forget(&before);
+        }
+        Ok(Some(Verdict::Run(ticket, grant)))
     }
 
     pub(super) fn renew(&self, ticket: &Ticket, terms: &Terms, now: Timestamp) -> Result<Ticket, TicketLost> {

@@ -215,6 +215,31 @@ impl<K: Copy + Eq + Hash, V> LockedOne<'_, K, V> {
         Ok(())
     }
 
+    /// Books room for the key, if it has no value: then [`LockedOne::put_booked`] or [`LockedOne::unbook`] must follow.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if the table takes no more. Nothing was booked.
+    pub(super) fn book(&self) -> Result<(), NoRoom> {
+        if self.place.is_some() { Ok(()) } else { self.table.reserve(1) }
+    }
+
+    /// Gives up what was booked.
+    pub(super) fn unbook(self) {
+        if self.place.is_none() {
+            self.table.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the value, for which room was booked, and returns the one before.
+    pub(super) fn put_booked(mut self, value: V) -> Option<V> {
+        if let Some(before) = self.get_mut() {
+            return Some(std::mem::replace(before, value));
+        }
+        let table = self.table;
+        self.entries.slots.insert(self.hash, self.key, value, |key| table.hash(key));
+        None
+    }
+
     /// Drops the key, and returns its value.
     pub(super) fn remove(mut self) -> Option<V> {
         let table = self.table;

@@ -158,6 +158,16 @@ impl<'t> Batch<'t> {
         row: &Row,
         server_clock: bool,
     ) -> Result<Answer, CallError> {
+        self.answer_of(operations.map(Some), row, server_clock)
+    }
+
+    /// The same where some took no part, and so have no outcome.
+    pub(super) fn answer_of(
+        &self,
+        operations: impl Iterator<Item = Option<(Want, &'t Take)>>,
+        row: &Row,
+        server_clock: bool,
+    ) -> Result<Answer, CallError> {
         let at = timestamp(get(row, 0)?)?;
         let mut buckets = buckets(self.buckets.len(), get(row, 1)?, get(row, 2)?)?;
         let told: Vec<i32> = get(row, 3)?;
@@ -166,7 +176,8 @@ impl<'t> Batch<'t> {
         }
         let mut granted = vec![0; told.len()];
         let mut outcomes = Vec::with_capacity(self.run_of.len());
-        for ((want, take), &run) in operations.zip(&self.run_of) {
+        for (operation, &run) in operations.zip(&self.run_of) {
+            let Some((want, take)) = operation else { continue };
             let numbers = self.numbers(run, take);
             if told[run] == BUSY {
                 granted[run] = BUSY;
@@ -197,6 +208,11 @@ impl<'t> Batch<'t> {
             return Err(CallError::Answer("the server granted otherwise than the law".into()));
         }
         Ok(Answer { at, outcomes, left: buckets })
+    }
+
+    /// For each operation its run, counted from 1 as the server does.
+    pub(super) fn runs(&self) -> Vec<i32> {
+        self.run_of.iter().map(|&run| int(run + 1)).collect()
     }
 
     /// The numbers of the buckets of a take, which is in this run.

@@ -30,9 +30,11 @@ pub struct PostgresConfig {
     pub lock_timeout: Duration,
     /// How long a statement may take, its waits included, before it is given up. Default 5 s.
     pub statement_timeout: Duration,
-    /// The most takes and refunds that wait for the statement in flight; more are unavailable. Default 16,384.
+    /// The most takes and refunds that wait for the statement in flight, and the most admissions; more are unavailable. Default
+    /// 16,384.
     pub queue: usize,
-    /// The most takes and refunds that share a statement. Default 4,096; with 1, none are shared.
+    /// The most takes and refunds that share a statement, and the most admissions, of which there are never more than 1,024.
+    /// Default 4,096; with 1, none are shared.
     pub batch: usize,
     /// The most buckets that are remembered as too empty, so that refusing costs no statement; some 100 bytes each.
     /// Default 16,384; with 0, none are.

@@ -103,6 +103,12 @@ impl Database {
 
     /// Runs a statement that gives one row, in a transaction of its own, `read committed`.
     pub(super) async fn row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, CallError> {
+        let row = self.rows(sql, params).await?.pop();
+        row.ok_or_else(|| CallError::Answer("there is no row".into()))
+    }
+
+    /// The same for a statement that gives many.
+    pub(super) async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         (|| self.attempt(sql, params)).retry(retries()).when(CallError::is_transient).await
     }
 
@@ -144,7 +150,7 @@ impl Database {
         }
     }
 
-    async fn attempt(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, CallError> {
+    async fn attempt(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         let states_isolation = self.0.states_isolation.load(Ordering::Relaxed);
         match self.send(sql, params, states_isolation).await {
             Err(error)
@@ -158,10 +164,15 @@ impl Database {
         }
     }
 
-    async fn send(&self, sql: &str, params: &[Param<'_>], states_isolation: bool) -> Result<Row, CallError> {
+    async fn send(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+        states_isolation: bool,
+    ) -> Result<Vec<Row>, CallError> {
         let answer = async |client: &mut Client| match states_isolation {
             true => Ok(in_read_committed(client, sql, params).await?),
-            false => Ok(client.query_typed_one(sql, params).await?),
+            false => Ok(client.query_typed(sql, params).await?),
         };
         self.0.connections.run(answer).await
     }
@@ -181,16 +192,16 @@ async fn in_read_committed(
     client: &Client,
     sql: &str,
     params: &[Param<'_>],
-) -> Result<Row, tokio_postgres::Error> {
-    let (begin, row, commit) = tokio::join!(
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let (begin, rows, commit) = tokio::join!(
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
-        client.query_typed_one(sql, params),
+        client.query_typed(sql, params),
         client.batch_execute("COMMIT"), // Rolls back if the statement failed.
     );
     begin?;
-    let row = row?;
+    let rows = rows?;
     commit?; // Not committed is not done.
-    Ok(row)
+    Ok(rows)
 }
 
 /// `NULL` is the server's clock. Whole microseconds, on both sides.

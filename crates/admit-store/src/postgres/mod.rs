@@ -24,6 +24,7 @@
 //! the service's role has no right to, run it once with a role that has, and grant the service's role `USAGE` on the
 //! schema and its sequences and `SELECT, INSERT, UPDATE, DELETE` on its tables.
 
+mod admissions;
 mod api_keys;
 mod batch;
 mod budgets;
@@ -60,6 +61,7 @@ pub use statement_error::StatementError;
 /// The client of PostgreSQL, whose types [`Connections`] and [`PostgresStore::complete_in`] name.
 pub use tokio_postgres;
 
+use admissions::Admissions;
 use coalescer::Coalescer;
 use database::Database;
 
@@ -71,6 +73,7 @@ pub struct PostgresStore {
     migrated: Option<Arc<str>>,
     rules: Arc<Rules>,
     coalescer: Coalescer,
+    admissions: Admissions,
     budgets: Arc<budgets::Statements>,
     records: Arc<records::Statements>,
 }
@@ -89,14 +92,15 @@ impl PostgresStore {
         let budgets = Arc::new(budgets::Statements::new(database.schema()));
         let records = Arc::new(records::Statements::new(database.schema()));
         let coalescer = Coalescer::new(database.clone(), &config);
+        let admissions = Admissions::new(database.clone(), &config, coalescer.clone(), records.clone());
         let (config, rules) = (Arc::new(config), Arc::new(rules));
-        Ok(Self { database, config, migrated, rules, coalescer, budgets, records })
+        Ok(Self { database, config, migrated, rules, coalescer, admissions, budgets, records })
     }
 
-    /// How many takes were sent whose answer never came, since the store was connected. Each may have debited its buckets, and
-    /// was told as unavailable.
+    /// How many takes, and admissions with a take, were sent whose answer never came, since the store was connected. Each may
+    /// have debited its buckets, and was told as unavailable; a key that was claimed so is in flight until its lease lapses.
     pub fn unanswered_takes(&self) -> u64 {
-        self.coalescer.unanswered()
+        self.coalescer.unanswered() + self.admissions.unanswered()
     }
 
     /// A handle of the same tables and connections that holds takes to other rules. Handles with the rules before go on.

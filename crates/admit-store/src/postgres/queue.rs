@@ -43,6 +43,19 @@ impl<T> Queue<T> {
         Ok(drives.then_some(Drive(())))
     }
 
+    /// Lets those callers come that are ready to, up to `max`: most were woken by the answers of the statement before.
+    pub(super) async fn gather(&self, max: usize) {
+        let mut waiting = 0;
+        loop {
+            tokio::task::yield_now().await;
+            let now = self.len();
+            if now == waiting || now >= max {
+                return;
+            }
+            waiting = now;
+        }
+    }
+
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.lock().waiting.len()

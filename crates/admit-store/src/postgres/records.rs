@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use super::PostgresStore;
-use super::database::{CallError, Param, get, micros, moment, timestamp};
+use super::database::{CallError, Database, Param, get, micros, moment, timestamp};
 
 /// How many records one statement of the sweep deletes: each may hold a body of a mebibyte, which goes with it.
 const SWEEP_BATCH: i32 = 1_000;
@@ -92,13 +92,7 @@ impl IdempotencyStore for PostgresStore {
     }
 
     async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
-        let params: [Param<'_>; 4] = [
-            (&ticket.key.as_bytes().as_slice(), Type::BYTEA),
-            (&ticket.fence.number(), Type::INT8),
-            (&moment(now), Type::TIMESTAMPTZ),
-            (self.database.lock_timeout_ms(), Type::INT4),
-        ];
-        held(self.database.row(&self.records.release, &params).await)
+        self.records.release(&self.database, ticket, now).await
     }
 
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
@@ -150,24 +144,42 @@ pub(super) struct Statements {
     delete_expired: String,
 }
 
-/// How many columns a record has in the answers of `look` and `claim`.
+/// The columns of a record in answers.
+pub(super) const RECORD: &str = "(record).fingerprint, (record).fence, (record).lease_until, (record).expires_at, \
+                                 (record).status, (record).header_names, (record).header_values, (record).body";
+
+/// How many these are.
 const RECORD_COLUMNS: usize = 8;
 
 impl Statements {
     pub(super) fn new(schema: &str) -> Self {
-        const RECORD: &str = "decided_at, (record).fingerprint, (record).fence, (record).lease_until, \
-                              (record).expires_at, (record).status, (record).header_names, \
-                              (record).header_values, (record).body";
         Self {
-            look: format!("SELECT {RECORD} FROM {schema}.idempotency_look($1, $2)"),
+            look: format!("SELECT decided_at, {RECORD} FROM {schema}.idempotency_look($1, $2)"),
             claim: format!(
-                "SELECT {RECORD}, claimed FROM {schema}.idempotency_claim($1, $2, $3, $4, $5, $6, $7)"
+                "SELECT decided_at, {RECORD}, claimed FROM {schema}.idempotency_claim($1, $2, $3, $4, $5, $6, $7)"
             ),
             renew: format!("SELECT {schema}.idempotency_renew($1, $2, $3, $4, $5, $6)"),
             complete: format!("SELECT {schema}.idempotency_complete($1, $2, $3, $4, $5, $6, $7, $8)"),
             release: format!("SELECT {schema}.idempotency_release($1, $2, $3, $4)"),
             delete_expired: format!("SELECT {schema}.idempotency_delete_expired($1, $2)"),
         }
+    }
+}
+
+impl Statements {
+    pub(super) async fn release(
+        &self,
+        database: &Database,
+        ticket: &Ticket,
+        now: Now,
+    ) -> Result<(), IdempotencyError> {
+        let params: [Param<'_>; 4] = [
+            (&ticket.key.as_bytes().as_slice(), Type::BYTEA),
+            (&ticket.fence.number(), Type::INT8),
+            (&moment(now), Type::TIMESTAMPTZ),
+            (database.lock_timeout_ms(), Type::INT4),
+        ];
+        held(database.row(&self.release, &params).await)
     }
 }
 

@@ -54,8 +54,8 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules, Scope,
-    SystemClock, TakeError, Timestamp, Unavailable,
+    AdmissionError, AdmissionStore, BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore,
+    Now, Prepared, Rules, Scope, SystemClock, TakeError, Timestamp, Unavailable, Verdict,
 };
 /// For [`SqliteStore::complete_in`].
 pub use rusqlite;
@@ -324,6 +324,40 @@ impl IdempotencyStore for SqliteStore {
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
         let now = self.moment(now)();
         self.sweep(move |connection| records::delete_expired(connection, now, SWEEP_BATCH)).await
+    }
+}
+
+impl AdmissionStore for SqliteStore {
+    async fn admit(
+        &self,
+        charges: &[Charge],
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Verdict, AdmissionError> {
+        let prepared = self.rules.prepare(charges).map_err(TakeError::from)?;
+        let (key, fingerprint, terms, now) = (*key, *fingerprint, terms.clone(), self.moment(now));
+        let admit = move |connection: &_| {
+            let now = now();
+            let record = records::read(connection, key)?;
+            if let Some(taken) = record.and_then(|record| record.look(fingerprint, &terms, now)) {
+                return Ok(Verdict::Taken(taken));
+            }
+            let decision = match &prepared {
+                Prepared::Decided(decision) => decision.clone(),
+                Prepared::Ask(take) => buckets::take(connection, take, now)?,
+            };
+            let grant = match decision {
+                Decision::Granted(grant) => grant,
+                Decision::Refused(refusal) => return Ok(Verdict::Refused(refusal)),
+            };
+            match records::claim(connection, key, fingerprint, &terms, now)? {
+                Claim::Run(ticket) => Ok(Verdict::Run(ticket, grant)),
+                _ => Err(Failure::Corrupt("a key that is free and is not")), // It is the same transaction.
+            }
+        };
+        Ok(self.writer.run(admit).await.map_err(TakeError::from)?)
     }
 }
 

@@ -2,6 +2,7 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod admissions;
 mod coalescing;
 mod completion;
 mod encryption;

@@ -75,6 +75,15 @@ async fn every_statement_finds_its_rows_by_an_index() {
             &["rate_budgets_pkey"],
         ),
         (format!("SELECT admit.peek({two}, NULL)"), &["rate_budgets_pkey"]),
+        (
+            // A record that is over, one that is not, and a new one.
+            format!(
+                "SELECT admit.admit(ARRAY[sha256('7'), sha256('8'), sha256('new')], array_fill(sha256(''), ARRAY[3]), \
+                 '{{9,9,9}}', '{{9,9,9}}', '{{f,f,f}}', '{{1,1,1}}', ARRAY['secret_read_node'], ARRAY[{key}], \
+                 '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{3}}', NULL, 9, false)"
+            ),
+            &["idempotency_records_pkey", "rate_budgets_pkey"],
+        ),
         // By no index, but no more than the pages it is told.
         ("SELECT admit.delete_idle_pages(3600000000, NULL, 3, 4)".to_owned(), &[]),
         ("SELECT admit.delete_idle(3600000000, NULL, 4)".to_owned(), &[]),

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore, ManualClock, Now, Rules, Scope,
-    TakeError, TimeSource, Timestamp, Unavailable,
+    AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyError, IdempotencyStore,
+    ManualClock, Now, Rules, Scope, TakeError, TimeSource, Timestamp, Unavailable, Verdict, one_by_one,
 };
 use admit_store::memory::{Limits, MemoryStore};
 use admit_tower::{Event, Observer};
@@ -41,6 +41,11 @@ pub fn time(clock: &ManualClock) -> TimeSource {
 pub struct Store {
     inner: MemoryStore,
     pub down: Arc<AtomicBool>,
+    /// Only buckets cannot be asked.
+    pub takes_fail: Arc<AtomicBool>,
+    pub looks: Arc<AtomicUsize>,
+    pub takes: Arc<AtomicUsize>,
+    pub admissions: Arc<AtomicUsize>,
     pub claims: Arc<AtomicUsize>,
     /// A look finds every key free, as if the claim that has it came just after.
     pub blind: Arc<AtomicBool>,
@@ -87,6 +92,10 @@ impl Store {
         Self {
             inner,
             down: Arc::default(),
+            takes_fail: Arc::default(),
+            looks: Arc::default(),
+            takes: Arc::default(),
+            admissions: Arc::default(),
             claims: Arc::default(),
             blind: Arc::default(),
             claims_panic: Arc::default(),
@@ -114,6 +123,10 @@ impl BudgetStore for Store {
 
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
         self.check()?;
+        self.takes.fetch_add(1, Ordering::SeqCst);
+        if self.takes_fail.load(Ordering::SeqCst) {
+            return Err(Unavailable::new("test", "the row is locked").into());
+        }
         self.inner.take(charges, now).await
     }
 
@@ -133,6 +146,21 @@ impl BudgetStore for Store {
     }
 }
 
+/// The three calls, each of which may fail.
+impl AdmissionStore for Store {
+    async fn admit(
+        &self,
+        charges: &[Charge],
+        key: &RecordKey,
+        fingerprint: &Fingerprint,
+        terms: &Terms,
+        now: Now,
+    ) -> Result<Verdict, AdmissionError> {
+        self.admissions.fetch_add(1, Ordering::SeqCst);
+        one_by_one(self, charges, key, fingerprint, terms, now).await
+    }
+}
+
 impl IdempotencyStore for Store {
     async fn look(
         &self,
@@ -142,6 +170,7 @@ impl IdempotencyStore for Store {
         now: Now,
     ) -> Result<Option<Claim>, Unavailable> {
         self.check()?;
+        self.looks.fetch_add(1, Ordering::SeqCst);
         if self.blind.load(Ordering::SeqCst) {
             return Ok(None);
         }

@@ -60,12 +60,28 @@ pub struct Setup {
     pub store: Store,
     pub work: Work,
     pub seen: Seen,
+    /// Whether the layer is told that its budgets are in the store of its records.
+    pub one_store: bool,
 }
 
 impl Setup {
     pub fn new() -> Self {
         let clock = clock();
-        Self { store: Store::new(&clock), clock, work: Work::default(), seen: Seen::default() }
+        let (work, seen) = (Work::default(), Seen::default());
+        Self { store: Store::new(&clock), clock, work, seen, one_store: false }
+    }
+
+    /// With buckets and records apart, and in one store.
+    pub fn both() -> [Self; 2] {
+        [Self::new(), Self { one_store: true, ..Self::new() }]
+    }
+
+    /// A layer with budgets.
+    pub fn held<P: IdempotencyPolicy>(&self, policy: P, hourly: &str) -> IdempotencyLayer<Store, P> {
+        match self.one_store {
+            true => self.layer(policy).budgets_in_store(self.budgets(hourly)),
+            false => self.layer(policy).budgets(self.budgets(hourly)),
+        }
     }
 
     pub fn layer<P: IdempotencyPolicy>(&self, policy: P) -> IdempotencyLayer<Store, P> {

@@ -26,10 +26,11 @@ use super::queue::{Drive, Queue, QueueFull};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
 use held::Held;
+pub(super) use statements::CAREFUL_WAIT_MS;
 use statements::{Statements, Way};
 
 /// The most lines of one statement, unless a single take has more: some 40 ms of the server's work.
-const MAX_LINES: usize = 4_096;
+pub(super) const MAX_LINES: usize = 4_096;
 
 /// How long a statement that nobody waits for any more may go on. Then it is cancelled.
 const GRACE: Duration = Duration::from_millis(500);
@@ -69,11 +70,11 @@ type Answered = Result<(Outcome, Take), Unavailable>;
 /// A statement that failed for all that were in it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(transparent)]
-struct OfAll(Arc<CallError>);
+pub(super) struct OfAll(pub(super) Arc<CallError>);
 
 /// Why an operation was not done.
 #[derive(Debug, thiserror::Error)]
-enum Undone {
+pub(super) enum Undone {
     #[error("the statements before it took longer than {0:?}")]
     Late(Duration),
     #[error("somebody else holds the bucket")]
@@ -83,7 +84,7 @@ enum Undone {
 }
 
 impl Undone {
-    fn unavailable(self) -> Unavailable {
+    pub(super) fn unavailable(self) -> Unavailable {
         let kind = match self {
             Self::Late(_) | Self::Busy => UnavailableKind::TimedOut,
             Self::RuntimeEnded => UnavailableKind::Broken,
@@ -191,7 +192,7 @@ impl Coalescer {
     }
 
     /// Nobody waits for this take any more, and it was granted.
-    fn abandoned(&self, take: Take) {
+    pub(super) fn abandoned(&self, take: Take) {
         let back = Operation {
             want: Want::GiveBack,
             stamp: None,
@@ -208,23 +209,10 @@ impl Coalescer {
     /// Runs statement after statement, until nothing waits, or until another task drives.
     async fn drive(self, mut drive: impl DerefMut<Target = Option<Drive>>) {
         loop {
-            self.gather().await;
+            self.0.queue.gather(self.0.max_batch).await;
             let Some((going_on, batch)) = drive.take().and_then(|drive| self.next(drive)) else { return };
             *drive = Some(going_on);
             self.run(batch, &mut drive).await;
-        }
-    }
-
-    /// Lets those callers come that are ready to: most were woken by the answers of the statement before.
-    async fn gather(&self) {
-        let mut waiting = 0;
-        loop {
-            tokio::task::yield_now().await;
-            let now = self.0.queue.len();
-            if now == waiting || now >= self.0.max_batch {
-                return;
-            }
-            waiting = now;
         }
     }
 
@@ -379,17 +367,17 @@ impl Operation {
 }
 
 /// Whether somebody held a row for longer than the lock timeout.
-fn is_held(error: &CallError) -> bool {
+pub(super) fn is_held(error: &CallError) -> bool {
     error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
 /// Whether the server found fault with what it was sent, and so may not with the rest of it.
-fn is_of_one(error: &CallError) -> bool {
+pub(super) fn is_of_one(error: &CallError) -> bool {
     error.code().is_some_and(|code| ["22", "23"].contains(&&code.code()[..2]))
 }
 
 /// Whether the statement may have been committed all the same.
-fn may_be_done(error: &CallError) -> bool {
+pub(super) fn may_be_done(error: &CallError) -> bool {
     match error {
         CallError::Connection(ConnectionError::Pool(_)) => false, // It was not sent.
         CallError::Connection(ConnectionError::TimedOut(_)) | CallError::Answer(_) => true,

@@ -31,7 +31,7 @@ impl Way {
 
 /// How long a careful statement may wait for what it cannot pass over: a bucket that somebody else is minting. It has been waited
 /// for in vain already; others who take do not hold a row that long.
-const CAREFUL_WAIT_MS: i32 = 50;
+pub(in super::super) const CAREFUL_WAIT_MS: i32 = 50;
 
 /// The calls of the functions in the schema.
 pub(super) struct Statements {

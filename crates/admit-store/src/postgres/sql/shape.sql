@@ -63,6 +63,8 @@ WITH here AS (
         ('idempotency_complete', '{bytea,bigint,bigint,integer,text[],bytea[],bytea,timestamptz}'),
         ('idempotency_release', '{bytea,bigint,timestamptz,integer}'),
         ('idempotency_delete_expired', '{timestamptz,integer}'),
+        ('idempotency_is_free', '{bytea,timestamptz,timestamptz,bytea,boolean,timestamptz}'),
+        ('admit', '{bytea[],bytea[],bigint[],bigint[],boolean[],integer[],text[],uuid[],double precision[],double precision[],double precision[],integer[],double precision[],double precision[],double precision[],integer[],integer[],timestamptz,integer,boolean}'),
         ('lead', '{text,text,bigint,timestamptz}')
 )
 SELECT string_agg(lacks, ', ') FROM (

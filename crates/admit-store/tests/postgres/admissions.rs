@@ -1,0 +1,283 @@
+//! An admission on PostgreSQL: one statement, which grants and claims or does neither, whatever happens.
+
+use std::time::Duration;
+
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms};
+use admit::{
+    AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyStore, Now, TakeError,
+    UnavailableKind, Verdict, one_by_one,
+};
+use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
+use admit_testbed::Postgres;
+use futures::future::join_all;
+
+use crate::{INGEST, READ, charge, rules, store};
+
+fn key(name: &str) -> RecordKey {
+    RecordKey::new("tenant", "POST", "/orders", name)
+}
+
+async fn admit(store: &PostgresStore, charges: &[Charge], name: &str) -> Result<Verdict, AdmissionError> {
+    let (key, payload, terms) = (key(name), Fingerprint::of("payload"), Terms::default());
+    let admit = store.admit(charges, &key, &payload, &terms, Now::Store);
+    tokio::time::timeout(Duration::from_secs(30), admit).await.expect("hangs")
+}
+
+fn runs(verdict: &Result<Verdict, AdmissionError>) -> bool {
+    matches!(verdict, Ok(Verdict::Run(..)))
+}
+
+/// How many statements the server was sent so far, those of `psql` left out.
+fn statements(postgres: &Postgres) -> usize {
+    let log = || std::fs::read_to_string(postgres.home().path().join("log")).unwrap();
+    let marks = |log: &str| log.matches("LOG:  so far").count();
+    let before = marks(&log());
+    postgres.psql("DO $$ BEGIN RAISE LOG 'so far'; END $$").unwrap();
+    while marks(&log()) == before {
+        std::thread::yield_now(); // The log is written behind the answer.
+    }
+    log().lines().filter(|line| line.contains("execute <unnamed>")).count()
+}
+
+/// Once a request was looked up, charged and claimed by a round trip each.
+#[tokio::test]
+async fn an_admission_is_one_statement_whatever_it_comes_to() {
+    let postgres = Postgres::with_settings(["log_statement=all"]).unwrap();
+    let store = store(&postgres.url()).await;
+    let two = [charge(INGEST, "k", 1.0, "1/hour"), charge(READ, "k", 1.0, "5/hour")];
+    for (name, expected) in [("a", "Run"), ("a", "Taken(InFlight"), ("b", "Refused")] {
+        let before = statements(&postgres);
+        let verdict = format!("{:?}", admit(&store, &two, name).await.unwrap());
+        assert!(verdict.starts_with(expected), "{verdict}");
+        assert_eq!(statements(&postgres) - before, 1, "{expected}");
+    }
+    let other = [charge(INGEST, "other", 1.0, "1/hour")];
+    let before = statements(&postgres);
+    let verdict =
+        one_by_one(&store, &other, &key("c"), &Fingerprint::of(""), &Terms::default(), Now::Store).await;
+    assert!(runs(&verdict));
+    assert_eq!(statements(&postgres) - before, 3, "what is counted");
+}
+
+#[tokio::test]
+async fn a_replay_and_a_refusal_have_no_transaction_id() {
+    let postgres = Postgres::with_settings(["autovacuum=off"]).unwrap();
+    let store = store(&postgres.url()).await;
+    let one = [charge(INGEST, "k", 1.0, "1/hour")];
+    assert!(runs(&admit(&store, &one, "a").await));
+    let ids = || postgres.psql("SELECT pg_snapshot_xmax(pg_current_snapshot())").unwrap();
+    let before = ids();
+    assert!(matches!(admit(&store, &one, "a").await.unwrap(), Verdict::Taken(Claim::InFlight { .. })));
+    assert!(matches!(admit(&store, &one, "b").await.unwrap(), Verdict::Refused(_)));
+    assert_eq!(ids(), before);
+}
+
+/// Replays among the requests of a statement take no part in it, and the rest is granted in the order in which it came; a key
+/// that two of them have is claimed by the first.
+#[tokio::test]
+async fn a_batch_is_answered_as_one_after_the_other() {
+    let postgres = Postgres::with_settings(["log_statement=all"]).unwrap();
+    let store = store(&postgres.url()).await;
+    let hot =
+        |cost| [charge(INGEST, "hot", cost, "0.1/s burst 90"), charge(READ, "hot", 1.0, "0.1/s burst 300")];
+    for i in (0..40).step_by(4) {
+        assert!(runs(&admit(&store, &hot(2.0), &i.to_string()).await));
+    }
+    // 70 tokens are left: the first keys want two each, the others three.
+    let names: Vec<String> = (0..40).chain([1, 2, 39]).map(|i| i.to_string()).collect();
+    let before = statements(&postgres);
+    let charges: Vec<_> = (0..names.len()).map(|i| hot(if i < 20 { 2.0 } else { 3.0 })).collect();
+    let verdicts =
+        join_all(names.iter().zip(&charges).map(|(name, charges)| admit(&store, charges, name))).await;
+    assert!(
+        statements(&postgres) - before <= 2,
+        "they share a statement; that of the last key is tried again"
+    );
+    let mut tokens = 70.0;
+    for (i, verdict) in verdicts.iter().enumerate() {
+        let cost = if i < 20 { 2.0 } else { 3.0 };
+        let (is_taken, fits) = (i % 4 == 0 && i < 40 || i == 40 || i == 41, tokens >= cost);
+        match verdict.as_ref().unwrap() {
+            Verdict::Taken(Claim::InFlight { .. }) => assert!(is_taken, "{i}"),
+            Verdict::Run(_, grant) => {
+                assert!(!is_taken && fits, "{i}");
+                tokens -= cost;
+                assert!((grant.left[0].unwrap() - tokens).abs() < 3.0, "{i} {grant:?}"); // It refills.
+            }
+            Verdict::Refused(_) => assert!(!is_taken && tokens < cost + 3.0, "{i} {tokens}"),
+            other => panic!("{i} {other:?}"),
+        }
+    }
+    let records = "SELECT count(*) FROM admit.idempotency_records";
+    let ran = verdicts.iter().filter(|verdict| runs(verdict)).count();
+    assert_eq!(postgres.psql(records).unwrap(), (10 + ran).to_string());
+}
+
+/// Requests of several callers in two processes' stead, each key from both: exactly one run, one charge and one record a key.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_key_that_two_pools_admit_one_runs() {
+    let postgres = Postgres::fast().unwrap();
+    let stores = [store(&postgres.url()).await, store(&postgres.url()).await];
+    const KEYS: usize = 200;
+    let buckets = [charge(INGEST, "hot", 1.0, "1000/h"), charge(READ, "hot", 1.0, "1000/h")];
+    let admissions = (0..4 * KEYS).map(|i| {
+        let (store, mut buckets) = (stores[i % 2].clone(), buckets.clone());
+        buckets.rotate_left(i % 2); // In either order.
+        tokio::spawn(async move { admit(&store, &buckets, &(i / 4).to_string()).await.unwrap() })
+    });
+    let mut ran = 0;
+    for verdict in join_all(admissions).await {
+        match verdict.unwrap() {
+            Verdict::Run(..) => ran += 1,
+            Verdict::Taken(Claim::InFlight { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ran, KEYS);
+    let there = "SELECT count(*), count(DISTINCT fence) FROM admit.idempotency_records";
+    assert_eq!(postgres.psql(there).unwrap(), format!("{KEYS}|{KEYS}"));
+    let left: f64 = postgres.psql("SELECT max(tokens) FROM admit.rate_budgets").unwrap().parse().unwrap();
+    assert!((1000.0 - KEYS as f64..1000.0 - KEYS as f64 + 20.0).contains(&left), "{left}"); // It refills.
+}
+
+/// A connection cut off at any instant leaves both the debit and the claim, or neither; and what is granted is debited.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_cut_off_under_load_leave_debit_and_claim_together() {
+    let postgres = std::sync::Arc::new(Postgres::start().unwrap());
+    let store = store(&postgres.url()).await;
+    let one = charge(INGEST, "hot", 1.0, "100000/h burst 20000");
+    let Decision::Granted(grant) = store.take(std::slice::from_ref(&one), Now::Store).await.unwrap() else {
+        panic!()
+    };
+    let at = Now::At(grant.at.unwrap()); // No more tokens come.
+    let callers = (0..8).map(|caller| {
+        let (store, one) = (store.clone(), one.clone());
+        tokio::spawn(async move {
+            let (mut granted, mut failed) = (0, 0);
+            for i in 0..200 {
+                let (key, payload) = (key(&format!("{caller} {i}")), Fingerprint::of(""));
+                let charges = std::slice::from_ref(&one);
+                match store.admit(charges, &key, &payload, &Terms::default(), at).await {
+                    Ok(Verdict::Run(..)) => granted += 1,
+                    Err(AdmissionError::Budgets(TakeError::Unavailable(_))) => failed += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+            (granted, failed)
+        })
+    });
+    let cut =
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'admit'";
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let cutter = std::thread::spawn({
+        let postgres = postgres.clone();
+        move || {
+            while is_done.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                postgres.psql(cut).unwrap();
+            }
+        }
+    });
+    let outcomes: Vec<(u32, u32)> = join_all(callers).await.into_iter().map(Result::unwrap).collect();
+    drop(done);
+    cutter.join().unwrap();
+    let granted: u32 = outcomes.iter().map(|(granted, _)| granted).sum();
+    let failed: u32 = outcomes.iter().map(|(_, failed)| failed).sum();
+    assert!(failed > 0, "no connection was cut off in mid-load");
+    let left: f64 = postgres.psql("SELECT tokens FROM admit.rate_budgets").unwrap().parse().unwrap();
+    let claimed: f64 =
+        postgres.psql("SELECT count(*) FROM admit.idempotency_records").unwrap().parse().unwrap();
+    assert_eq!(20_000.0 - 1.0 - left, claimed, "debits and claims");
+    assert!(f64::from(granted) <= claimed && claimed <= f64::from(granted + failed), "{granted} {failed}");
+    assert!(claimed - f64::from(granted) <= store.unanswered_takes() as f64, "{}", store.unanswered_takes());
+}
+
+async fn other_session(postgres: &Postgres) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// A caller that goes away before its answer has neither spent nor claimed.
+#[tokio::test]
+async fn an_admission_that_nobody_waits_for_is_undone() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let one = [charge(INGEST, "k", 1.0, "0.01/s burst 10")];
+    assert!(runs(&admit(&store, &one, "first").await));
+    let client = other_session(&postgres).await;
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let waits = async {
+        while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != "1" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = admit(&store, &one, "dropped") => panic!("the row is locked"),
+        () = waits => {}
+    }
+    client.batch_execute("ROLLBACK").await.unwrap();
+    // The next admission comes after that statement; what it gave back, and the key, follow on their own.
+    assert!(runs(&admit(&store, &one, "next").await));
+    while store
+        .look(&key("dropped"), &Fingerprint::of("payload"), &Terms::default(), Now::Store)
+        .await
+        .unwrap()
+        .is_some()
+        || !postgres.psql("SELECT tokens FROM admit.rate_budgets").unwrap().starts_with("8.")
+    {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A record that a service's transaction has locked holds up nobody: who wants its key is told that it is in flight.
+#[tokio::test]
+async fn a_locked_record_holds_nobody_up() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let one = [charge(INGEST, "k", 1.0, "10/hour")];
+    let Ok(Verdict::Run(ticket, _)) = admit(&store, &one, "slow").await else { panic!() };
+    let mut client = other_session(&postgres).await;
+    let service = client.transaction().await.unwrap();
+    let terms = Terms::default();
+    let outcome = Outcome::Tombstone { status: 200 };
+    store.complete_in(&service, &ticket, &outcome, &terms, Now::Store).await.unwrap();
+    let lapsed = Now::At(ticket.lease_until);
+    for (name, runs) in [("slow", false), ("other", true)] {
+        let verdict =
+            store.admit(&one, &key(name), &Fingerprint::of("payload"), &terms, lapsed).await.unwrap();
+        let in_flight = Verdict::Taken(Claim::InFlight { lease_left: Duration::ZERO });
+        assert_eq!((matches!(verdict, Verdict::Run(..)), verdict == in_flight), (runs, !runs), "{verdict:?}");
+    }
+    service.commit().await.unwrap();
+    let verdict = store.admit(&one, &key("slow"), &Fingerprint::of("payload"), &terms, lapsed).await.unwrap();
+    assert_eq!(verdict, Verdict::Taken(Claim::Done(outcome)));
+}
+
+/// A bucket that somebody holds is unavailable in time, claims nothing, and takes none of the batch down with it.
+#[tokio::test]
+async fn a_locked_bucket_is_unavailable_for_those_that_need_it() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_millis(200);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (held, free) = ([charge(INGEST, "held", 1.0, "9/hour")], [charge(INGEST, "free", 1.0, "9/hour")]);
+    assert!(runs(&admit(&store, &held, "a").await) && runs(&admit(&store, &free, "b").await));
+    let client = other_session(&postgres).await;
+    let lock =
+        "BEGIN; SELECT FROM admit.rate_budgets WHERE tokens < 8.001 ORDER BY refilled_at LIMIT 1 FOR UPDATE";
+    client.batch_execute(lock).await.unwrap();
+    let answers = join_all([admit(&store, &held, "c"), admit(&store, &free, "d")]).await;
+    let kind = match &answers[0] {
+        Err(AdmissionError::Budgets(TakeError::Unavailable(cause))) => cause.kind(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((kind, runs(&answers[1])), (UnavailableKind::TimedOut, true));
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert!(runs(&admit(&store, &held, "c").await));
+}

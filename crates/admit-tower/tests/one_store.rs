@@ -1,0 +1,115 @@
+//! Budgets in the store of the records: one call for a whole admission, and the same answers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use admit::Key;
+use admit_tower::{BudgetLayer, Idempotent, JsonPointer, Limiter, Quota};
+use http::StatusCode;
+use http::request::Parts;
+use support::service::{Setup, by_header, keyed, told};
+use support::{INGEST, time};
+
+fn in_one_store() -> Setup {
+    let [_, setup] = Setup::both();
+    setup
+}
+
+fn count(of: &AtomicUsize) -> usize {
+    of.swap(0, Ordering::SeqCst)
+}
+
+/// Admissions, then looks, takes and claims. The store of the tests makes three calls of an admission.
+fn calls(setup: &Setup) -> [usize; 4] {
+    let store = &setup.store;
+    [&store.admissions, &store.looks, &store.takes, &store.claims].map(|of| count(of))
+}
+
+/// Once a request was looked up, charged and claimed by a call each.
+#[tokio::test]
+async fn a_request_is_admitted_by_one_call() {
+    let setup = in_one_store();
+    let server = setup.serve(setup.held(by_header(), "100/hour")).await;
+    for body in ["", "a short body"] {
+        assert_eq!(server.send(keyed(&body.len().to_string()), body).await.status(), StatusCode::ACCEPTED);
+        assert_eq!(calls(&setup), [1, 1, 1, 1], "by itself");
+    }
+    let pointer = JsonPointer::from_static("/id");
+    let by_body = move |_: &Parts| Some(Idempotent::by_body("tenant", pointer.clone()));
+    let server = setup.serve(setup.held(by_body, "100/hour")).await;
+    let ran = server.send(http::Request::post("/jobs"), r#"{"id":"a"}"#).await;
+    assert_eq!(ran.headers()["ratelimit"], r#""ingest";r=97;t=108, "burst";r=997;t=1"#);
+    assert_eq!(calls(&setup), [1, 1, 1, 1]);
+}
+
+/// Without budgets the claim tells all there is to know.
+#[tokio::test]
+async fn a_request_that_pays_nothing_is_claimed_by_one_call() {
+    let setup = Setup::new();
+    let server = setup.serve(setup.layer(by_header())).await;
+    assert_eq!(server.send(keyed("a"), "").await.status(), StatusCode::ACCEPTED);
+    assert_eq!(server.send(keyed("a"), "").await.headers()["idempotent-replayed"], "true");
+    assert_eq!(calls(&setup), [0, 0, 0, 2]);
+}
+
+/// Of a long body it is found out first whether it may be sent.
+#[tokio::test]
+async fn a_request_with_a_long_body_pays_before_it_is_read() {
+    let setup = in_one_store();
+    let server = setup.serve(setup.held(by_header(), "1/hour")).await;
+    let long = vec![b'x'; 100_000];
+    assert_eq!(server.send(keyed("a"), long.clone()).await.status(), StatusCode::ACCEPTED);
+    assert_eq!(calls(&setup), [0, 1, 1, 1]);
+    assert_eq!(server.send(keyed("b"), long.clone()).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(calls(&setup), [0, 1, 1, 0]);
+    assert_eq!(server.send(keyed("a"), long).await.headers()["idempotent-replayed"], "true");
+}
+
+/// Where as many run as may, who can be replayed still is.
+#[tokio::test]
+async fn a_replay_needs_no_place_among_the_runs() {
+    let setup = in_one_store();
+    let server = setup.serve(setup.held(by_header(), "100/hour").max_runs(1)).await;
+    server.send(keyed("a"), "").await;
+    let holding = server.send(keyed("b").header("x-hold", "1"), "");
+    let others = async {
+        setup.work.started.notified().await; // That of the first.
+        setup.work.started.notified().await;
+        let replayed = server.send(keyed("a"), "").await;
+        assert_eq!(replayed.headers()["idempotent-replayed"], "true");
+        assert_eq!(told(&server.send(keyed("c"), "").await), (503, "overloaded".to_owned()));
+        setup.work.go.0.add_permits(1);
+    };
+    let (held, ()) = tokio::join!(holding, others);
+    assert_eq!(held.headers()["ratelimit"], r#""ingest";r=98;t=72, "burst";r=998;t=1"#);
+}
+
+/// A budget that cannot be evaluated stops the request, unless it may go without: then the key is claimed all the same.
+#[tokio::test]
+async fn a_request_runs_uncharged_where_its_budgets_say_so() {
+    for (fails_open, status) in [(false, StatusCode::SERVICE_UNAVAILABLE), (true, StatusCode::ACCEPTED)] {
+        let setup = in_one_store();
+        let limiter = Limiter::new(setup.store.clone()).time(time(&setup.clock)).observer(setup.seen.clone());
+        let budgets = BudgetLayer::new(limiter, move |_: &Parts| {
+            let quota = Quota::new(INGEST, Key::of("caller"), "9/hour".parse().unwrap(), "hourly");
+            vec![if fails_open { quota.fail_open() } else { quota }]
+        });
+        let server = setup.serve(setup.layer(by_header()).budgets_in_store(budgets)).await;
+        setup.store.takes_fail.store(true, Ordering::SeqCst);
+        let first = server.send(keyed("a"), "").await;
+        assert_eq!((first.status(), first.headers().contains_key("ratelimit")), (status, false));
+        let again = server.send(keyed("a"), "").await;
+        assert_eq!(
+            (again.status(), again.headers().contains_key("idempotent-replayed")),
+            (status, fails_open)
+        );
+        let expected = match fails_open {
+            true => ["FailedOpen(Scope(ingest))", "completed", "replayed"].as_slice(),
+            false => ["Unavailable(Scope(ingest))"; 2].as_slice(),
+        };
+        assert_eq!(setup.seen.take(), expected);
+    }
+}
