@@ -39,10 +39,6 @@ pub struct PostgresConfig {
     /// The most buckets that are remembered as too empty, so that refusing costs no statement; some 100 bytes each.
     /// Default 16,384; with 0, none are.
     pub refusals: usize,
-    /// Whether sessions keep the statement of a take that is alone, prepared under a name that is a hash of its text: a take costs
-    /// less. Default true. It is safe behind a pooler in transaction mode; say false for one that ties a session to its client
-    /// because of it.
-    pub prepare: bool,
     /// How long the migrations may wait: for another replica that migrates, and again for tables that are in use. Default
     /// 30 s.
     pub migration_lock_timeout: Duration,
@@ -65,7 +61,6 @@ impl PostgresConfig {
             queue: 16_384,
             batch: 4_096,
             refusals: 16_384,
-            prepare: true,
             migration_lock_timeout: Duration::from_secs(30),
             migrate: true,
             tls: None,

@@ -9,9 +9,8 @@ use admit::{Now, Timestamp, Unavailable};
 use backon::{ExponentialBuilder, Retryable};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Client, Row, SimpleQueryRow};
+use tokio_postgres::{Client, Row};
 
-use super::kept_statement::{self, KeptStatement};
 use super::{ConnectError, ConnectionError, Connections, PostgresConfig, StatementError, outage};
 
 /// A parameter with its type: statements are sent unnamed and whole, so that a pooler may run each on any connection.
@@ -110,27 +109,6 @@ impl Database {
     /// The same for a statement that gives many.
     pub(super) async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         (|| self.attempt(sql, params)).retry(retries()).when(CallError::is_transient).await
-    }
-
-    /// Runs a statement that sessions keep, likewise. Nothing, and nothing was done, if it has to be sent as others are.
-    pub(super) async fn kept_row(
-        &self,
-        kept: &KeptStatement,
-        arguments: impl FnOnce() -> String,
-    ) -> Result<Option<SimpleQueryRow>, CallError> {
-        if self.0.states_isolation.load(Ordering::Relaxed) || !kept.is_of_use() {
-            return Ok(None);
-        }
-        let arguments = arguments();
-        let run = async |client: &mut Client| Ok::<_, CallError>(kept.run(client, &arguments).await?);
-        let attempt = || self.0.connections.run(run);
-        let messages = match attempt.retry(retries()).when(CallError::is_transient).await {
-            Err(error) if error.code().is_some_and(|code| code.code() == NOT_READ_COMMITTED) => None,
-            messages => messages?,
-        };
-        let Some(messages) = messages else { return Ok(None) };
-        let row = kept_statement::row(messages);
-        row.ok_or_else(|| CallError::Answer("not one row".into())).map(Some)
     }
 
     /// Runs a statement that deletes up to `batch` rows and tells how many, until it finds fewer.

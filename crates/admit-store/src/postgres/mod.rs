@@ -34,7 +34,6 @@ mod connections;
 mod database;
 #[cfg(feature = "conformance")]
 mod inspect;
-mod kept_statement;
 mod leaderships;
 mod migrate;
 mod operations;

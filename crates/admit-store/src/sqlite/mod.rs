@@ -346,7 +346,7 @@ impl AdmissionStore for SqliteStore {
             }
             let decision = match &prepared {
                 Prepared::Decided(decision) => decision.clone(),
-                Prepared::Ask(take) => buckets::take(connection, take, now)?,
+                Prepared::Ask(take) => buckets::take(connection, take, now)?.0,
             };
             let grant = match decision {
                 Decision::Granted(grant) => grant,

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Charge, Decision, Key, Now, Rules, TakeError, Timestamp, UnavailableKind, Wait};
-use admit_store::memory::MemoryStore;
+use admit::{BudgetStore, Decision, Key, Now, Rules, TakeError, Timestamp, UnavailableKind, Wait};
 use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::{Postgres, Shutdown};
 use futures::FutureExt;

@@ -7,7 +7,6 @@ mod coalescing;
 mod completion;
 mod encryption;
 mod fences;
-mod kept_statements;
 mod law;
 mod migrations;
 mod outage;

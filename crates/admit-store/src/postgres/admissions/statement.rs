@@ -53,6 +53,7 @@ impl Admissions {
             asked().map(|asked| asked.terms.on_lapse == OnLapse::StayBlocked).collect();
         let longest = *self.0.database.lock_timeout_ms();
         let lock_timeout_ms = if careful { longest.min(CAREFUL_WAIT_MS) } else { longest };
+        let (scopes, keys_of_buckets) = batch.places();
         let params: [Param<'_>; 20] = [
             (&keys, Type::BYTEA_ARRAY),
             (&fingerprints, Type::BYTEA_ARRAY),
@@ -60,8 +61,8 @@ impl Admissions {
             (&ttls, Type::INT8_ARRAY),
             (&stay_blocked, Type::BOOL_ARRAY),
             (&batch.runs(), Type::INT4_ARRAY),
-            (&batch.scopes(), Type::TEXT_ARRAY),
-            (&batch.keys(), Type::UUID_ARRAY),
+            (&scopes, Type::TEXT_ARRAY),
+            (&keys_of_buckets, Type::UUID_ARRAY),
             (&batch.bounds.costs, Type::FLOAT8_ARRAY),
             (&batch.bounds.rates, Type::FLOAT8_ARRAY),
             (&batch.bounds.bursts, Type::FLOAT8_ARRAY),

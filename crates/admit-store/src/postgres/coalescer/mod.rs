@@ -102,7 +102,7 @@ impl From<QueueFull> for Unavailable {
 impl Coalescer {
     pub(super) fn new(database: Database, config: &PostgresConfig) -> Self {
         Self(Arc::new(Shared {
-            statements: Statements::new(database.schema(), config.prepare),
+            statements: Statements::new(database.schema()),
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),

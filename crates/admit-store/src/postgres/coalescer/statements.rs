@@ -35,15 +35,15 @@ pub(in super::super) const CAREFUL_WAIT_MS: i32 = 50;
 
 /// The calls of the functions in the schema.
 pub(super) struct Statements {
-    pub(super) one: alone::Statements,
+    pub(super) one: String,
     each: String,
     many: String,
 }
 
 impl Statements {
-    pub(super) fn new(schema: &str, keeps: bool) -> Self {
+    pub(super) fn new(schema: &str) -> Self {
         Self {
-            one: alone::Statements::new(schema, keeps),
+            one: alone::statement(schema),
             each: format!(
                 "SELECT decided_at, debited, bucket_tokens, bucket_refilled_at \
                  FROM {schema}.take_each($1, $2, $3, $4, $5, $6, $7)"
