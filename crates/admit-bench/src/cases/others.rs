@@ -31,21 +31,13 @@ fn sides(runtime: &Handle) -> Result<Sides> {
     let flexible = || -> Result<Box<dyn Side>> {
         Ok(Box::new(Processes::new(vec![rate_limiter_flexible(&server, CALLERS)?])))
     };
-    let (redis, script) = match redis(runtime) {
-        Ok((redis, script)) => {
-            (Some(redis), Ok(Box::new(Callers::new(script, CALLERS, keys, runtime)) as Box<dyn Side>))
-        }
-        Err(error) => (None, Err(error)),
+    let script = || -> Result<Box<dyn Side>> {
+        let script = runtime.block_on(Redis::start()?.script())?;
+        Ok(Box::new(Callers::new(script, CALLERS, keys, runtime)))
     };
     let peers = vec![
         Peer::new("rate-limiter-flexible on PostgreSQL", None, flexible()),
-        Peer::new("a script on Redis, in memory", None, script),
+        Peer::new("a script on Redis, in memory", None, script()),
     ];
-    Ok(Sides { ours: Box::new(ours), peers, servers: Box::new((server, redis)) })
-}
-
-fn redis(runtime: &Handle) -> Result<(Redis, crate::others::Script)> {
-    let redis = Redis::start()?;
-    let script = runtime.block_on(redis.script())?;
-    Ok((redis, script))
+    Ok(Sides { ours: Box::new(ours), peers, servers: Box::new(server) })
 }

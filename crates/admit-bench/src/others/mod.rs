@@ -4,4 +4,4 @@ mod rate_limiter_flexible;
 mod redis;
 
 pub(crate) use rate_limiter_flexible::start as rate_limiter_flexible;
-pub(crate) use redis::{Redis, Script};
+pub(crate) use redis::Redis;

@@ -28,10 +28,11 @@ impl Redis {
     }
 
     /// A connection that all callers share: what they ask at once is on its way at once.
-    pub(crate) async fn script(&self) -> Result<Script> {
+    pub(crate) async fn script(self) -> Result<Script> {
         let socket = format!("redis+unix://{}/socket", self.home.path().display());
         let connection = redis::Client::open(socket)?.get_multiplexed_async_connection().await?;
-        Ok(Script { connection, script: Arc::new(redis::Script::new(include_str!("token_bucket.lua"))) })
+        let script = Arc::new(redis::Script::new(include_str!("token_bucket.lua")));
+        Ok(Script { connection, script, _server: Arc::new(self) })
     }
 }
 
@@ -40,6 +41,7 @@ impl Redis {
 pub(crate) struct Script {
     connection: MultiplexedConnection,
     script: Arc<redis::Script>,
+    _server: Arc<Redis>,
 }
 
 impl Limiter for Script {
