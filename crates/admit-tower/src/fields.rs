@@ -1,6 +1,6 @@
 //! The response fields that tell a client how it stands with its budgets.
 
-use admit::{Grant, Refusal, Wait};
+use admit::{Few, Grant, Refusal, Wait};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 
@@ -44,12 +44,24 @@ struct Level<'a> {
 impl Dialect {
     /// The fields of a response to a request that was granted.
     pub fn granted(self, quotas: &[Quota], grant: &Grant) -> HeaderMap {
-        let levels = quotas.iter().zip(&grant.left).filter_map(|(quota, left)| {
-            let tokens = (*left)?;
+        let mut headers = HeaderMap::new();
+        self.mark_granted(&mut headers, quotas.iter().zip(grant.left.iter().copied()));
+        headers
+    }
+
+    /// Adds the fields of a granted take to a response, which may have those of another: lists are joined, and of single
+    /// values the response's own stay.
+    pub(crate) fn mark_granted<'q>(
+        self,
+        response: &mut HeaderMap,
+        debits: impl Iterator<Item = (&'q Quota, Option<f64>)> + Clone,
+    ) {
+        let levels = debits.clone().filter_map(|(quota, left)| {
+            let tokens = left?;
             let seconds = whole_seconds(quota.time_until_full(tokens));
             Some(Level { quota, tokens, seconds, rank: tokens })
         });
-        self.fields(quotas, levels.collect())
+        self.mark(response, debits.map(|(quota, _)| quota), levels);
     }
 
     /// The fields of a refusal.
@@ -60,33 +72,47 @@ impl Dialect {
             let rank = -wait.as_secs_f64();
             Some(Level { quota, tokens: standing.level?, seconds: whole_seconds(wait).max(1), rank })
         });
-        self.fields(quotas, levels.collect())
+        let mut headers = HeaderMap::new();
+        self.mark(&mut headers, quotas.iter(), levels);
+        headers
     }
 
-    fn fields(self, quotas: &[Quota], levels: Vec<Level<'_>>) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn mark<'q>(
+        self,
+        headers: &mut HeaderMap,
+        quotas: impl Iterator<Item = &'q Quota> + Clone,
+        levels: impl Iterator<Item = Level<'q>>,
+    ) {
         match self {
             Self::Draft11 => {
                 let levels = one_for_each_policy(levels);
-                add(&mut headers, RATELIMIT_POLICY, policies(quotas, &levels));
-                add(&mut headers, RATELIMIT, limits(&levels));
+                for (name, list) in
+                    [(RATELIMIT_POLICY, policies(quotas, &levels)), (RATELIMIT, limits(&levels))]
+                {
+                    if let Some(value) = list.and_then(|list| HeaderValue::try_from(list).ok()) {
+                        headers.append(name, value);
+                    }
+                }
             }
             Self::Legacy => {
                 let left = |level: &Level<'_>| level.tokens / level.quota.charge.budget.burst().tokens();
-                if let Some(nearest) = levels.iter().min_by(|a, b| left(a).total_cmp(&left(b))) {
-                    headers.insert(X_RATELIMIT_LIMIT, nearest.quota.whole_tokens().into());
-                    headers.insert(X_RATELIMIT_REMAINING, (nearest.tokens as u64).into());
-                    headers.insert(X_RATELIMIT_RESET, nearest.seconds.into());
+                if let Some(nearest) = levels.min_by(|a, b| left(a).total_cmp(&left(b))) {
+                    for (name, number) in [
+                        (X_RATELIMIT_LIMIT, nearest.quota.whole_tokens()),
+                        (X_RATELIMIT_REMAINING, nearest.tokens as u64),
+                        (X_RATELIMIT_RESET, nearest.seconds),
+                    ] {
+                        headers.entry(name).or_insert_with(|| number.into());
+                    }
                 }
             }
             Self::None => {}
         }
-        headers
     }
 }
 
-fn one_for_each_policy(levels: Vec<Level<'_>>) -> Vec<Level<'_>> {
-    let mut told: Vec<Level<'_>> = Vec::with_capacity(levels.len());
+fn one_for_each_policy<'q>(levels: impl Iterator<Item = Level<'q>>) -> Few<Level<'q>> {
+    let mut told: Few<Level<'q>> = Few::new();
     for level in levels {
         match told.iter_mut().find(|known| known.quota.name() == level.quota.name()) {
             Some(known) if level.rank < known.rank => *known = level,
@@ -97,10 +123,10 @@ fn one_for_each_policy(levels: Vec<Level<'_>>) -> Vec<Level<'_>> {
     told
 }
 
-fn policies(quotas: &[Quota], told: &[Level<'_>]) -> Option<String> {
+fn policies<'q>(quotas: impl Iterator<Item = &'q Quota> + Clone, told: &[Level<'_>]) -> Option<String> {
     let mut list = ListSerializer::new();
-    for (i, quota) in quotas.iter().enumerate() {
-        if quotas[..i].iter().any(|known| known.name() == quota.name()) {
+    for (i, quota) in quotas.clone().enumerate() {
+        if quotas.clone().take(i).any(|known| known.name() == quota.name()) {
             continue;
         }
         let level = told.iter().find(|level| level.quota.name() == quota.name());
@@ -131,24 +157,6 @@ fn limits(levels: &[Level<'_>]) -> Option<String> {
 /// Within the range of a structured-field integer.
 fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
-}
-
-fn add(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
-    if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
-        headers.insert(name, value);
-    }
-}
-
-/// Adds the fields of one take to a response, which may have those of another: lists are joined, and of single values
-/// the response's own stay.
-pub(crate) fn merge(response: &mut HeaderMap, fields: &HeaderMap) {
-    for (name, value) in fields {
-        if name == RATELIMIT || name == RATELIMIT_POLICY {
-            response.append(name.clone(), value.clone());
-        } else if !response.contains_key(name) {
-            response.insert(name.clone(), value.clone());
-        }
-    }
 }
 
 #[cfg(test)]

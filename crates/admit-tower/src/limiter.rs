@@ -1,12 +1,16 @@
 //! Decides whether a request fits its quotas, and says so in HTTP.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use admit::{
-    BudgetStore, Causes, Charge, Cost, Decision, Few, Grant, TakeError, TimeSource, Timestamp, Unavailable,
+    BudgetStore, Causes, Charge, Cost, Decision, Few, TakeError, TimeSource, Timestamp, Unavailable,
 };
 use http::HeaderMap;
 use http::request::Parts;
+use tokio::time::error::Elapsed;
 use tracing::{debug, error, warn};
 
 use crate::fields::Dialect;
@@ -17,12 +21,15 @@ use crate::{CorrelationId, OnUnavailable, Problem, Quota, Refused, Rejected, Rej
 /// How long a store may take to decide before it counts as unavailable.
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// A store of budgets, and how its decisions are told. Clones share the store.
+/// A store of budgets, and how its decisions are told. Clones share it: each request has one.
 ///
 /// [`BudgetLayer`](crate::BudgetLayer) asks it for each request; a handler that knows its cost only after a look at the
 /// request asks it directly.
 #[derive(Clone, Debug)]
-pub struct Limiter<S> {
+pub struct Limiter<S>(Arc<Settings<S>>);
+
+#[derive(Clone, Debug)]
+struct Settings<S> {
     store: S,
     time: TimeSource,
     dialect: Dialect,
@@ -48,20 +55,26 @@ pub struct Admitted {
     dialect: Dialect,
     /// What was debited, and what each debit left: nothing for a request that was let through while the store could not
     /// answer.
-    debits: Vec<(Quota, Option<f64>)>,
+    debits: Arc<Vec<(Quota, Option<f64>)>>,
     at: Option<Timestamp>,
 }
 
 impl Admitted {
     /// What was debited for the quotas from `index` on, apart from the rest.
     pub(crate) fn split_off(&mut self, index: usize) -> Self {
-        let debits = self.debits.split_off(index.min(self.debits.len()));
+        let index = index.min(self.debits.len());
+        let debits = match index == self.debits.len() {
+            true => Arc::default(),
+            false => Arc::new(Arc::make_mut(&mut self.debits).split_off(index)),
+        };
         Self { debits, ..*self }
     }
 
     /// This and a later payment as one.
     pub(crate) fn and(mut self, later: Self) -> Self {
-        self.debits.extend(later.debits);
+        if !later.is_free() {
+            Arc::make_mut(&mut self.debits).extend(Arc::unwrap_or_clone(later.debits));
+        }
         Self { dialect: later.dialect, at: self.at.max(later.at), ..self }
     }
 
@@ -83,7 +96,7 @@ impl Admitted {
             }
             Some((quota, None))
         };
-        Self { debits: self.debits.iter().filter_map(part).collect(), ..*self }
+        Self { debits: Arc::new(self.debits.iter().filter_map(part).collect()), ..*self }
     }
 
     /// Whether nothing was debited.
@@ -93,40 +106,45 @@ impl Admitted {
 
     /// The response fields that tell what is left.
     pub fn fields(&self) -> HeaderMap {
-        let (quotas, left): (Vec<_>, Few<_>) = self.debits.iter().cloned().unzip();
-        self.dialect.granted(&quotas, &Grant { at: self.at, left })
+        let mut fields = HeaderMap::new();
+        self.mark(&mut fields);
+        fields
     }
 
     /// Adds the fields to those of a response.
     pub fn mark(&self, response: &mut HeaderMap) {
-        crate::fields::merge(response, &self.fields());
+        self.dialect.mark_granted(response, self.debits.iter().map(|(quota, left)| (quota, *left)));
     }
 }
 
 impl<S: BudgetStore> Limiter<S> {
     /// A limiter on this store, with the store's own clock and the fields of [`Dialect::Draft11`].
     pub fn new(store: S) -> Self {
-        Self {
+        Self(Arc::new(Settings {
             store,
             time: TimeSource::default(),
             dialect: Dialect::default(),
             time_limit: DEFAULT_TIME_LIMIT,
             renders: Renders::default(),
             observers: Observers::default(),
-        }
+        }))
+    }
+
+    fn set(&mut self) -> &mut Settings<S> {
+        Arc::make_mut(&mut self.0)
     }
 
     /// Sets where `now` comes from.
     #[must_use]
     pub fn time(mut self, time: TimeSource) -> Self {
-        self.time = time;
+        self.set().time = time;
         self
     }
 
     /// Sets the form in which clients are told how they stand.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
+        self.set().dialect = dialect;
         self
     }
 
@@ -134,21 +152,21 @@ impl<S: BudgetStore> Limiter<S> {
     /// still debit, unless its store gives that back. Default 5 s: past it most callers have given up.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit = limit;
+        self.set().time_limit = limit;
         self
     }
 
     /// Sets how rejections read.
     #[must_use]
     pub fn render(mut self, render: impl Render) -> Self {
-        self.renders = Renders::new(render);
+        self.set().renders = Renders::new(render);
         self
     }
 
     /// Sets who is told of every decision.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observers = Observers::new(observer);
+        self.set().observers = Observers::new(observer);
         self
     }
 
@@ -169,8 +187,8 @@ impl<S: BudgetStore> Limiter<S> {
             return Ok(self.uncharged());
         }
         let charges = charges(&quotas);
-        let take = self.store.take(&charges, self.time.now());
-        self.decided(request, quotas, take, &self.observers).await
+        let take = self.0.store.take(&charges, self.0.time.now());
+        self.decided(request, quotas, take, &self.0.observers).await
     }
 
     /// What [`Limiter::decide`] would decide, with the tokens that are there as what is left. Writes nothing, and tells no
@@ -183,7 +201,7 @@ impl<S: BudgetStore> Limiter<S> {
             return Ok(self.uncharged());
         }
         let charges = charges(&quotas);
-        let peek = self.store.peek(&charges, self.time.now());
+        let peek = self.0.store.peek(&charges, self.0.time.now());
         self.decided(request, quotas, peek, &Observers::default()).await
     }
 
@@ -194,11 +212,11 @@ impl<S: BudgetStore> Limiter<S> {
         asked: impl Future<Output = Result<Decision, TakeError>>,
         observers: &Observers,
     ) -> Result<Admitted, Box<Rejected>> {
-        let error = match tokio::time::timeout(self.time_limit, asked).await {
+        let error = match in_time(self.0.time_limit, asked).await {
             Ok(Ok(Decision::Granted(grant))) => {
                 tell(observers, &quotas, Event::Granted);
-                let debits = quotas.into_iter().zip(grant.left).collect();
-                return Ok(Admitted { dialect: self.dialect, debits, at: grant.at });
+                let debits = Arc::new(quotas.into_iter().zip(grant.left).collect());
+                return Ok(Admitted { dialect: self.0.dialect, debits, at: grant.at });
             }
             Ok(Ok(Decision::Refused(refusal))) => {
                 let refused = Refused { quotas, refusal };
@@ -206,7 +224,7 @@ impl<S: BudgetStore> Limiter<S> {
                     debug!(scope = quota.name(), ?wait, "refused");
                     observers.tell(Event::Refused(&quota.charge.scope));
                 }
-                let fields = self.dialect.refused(&refused);
+                let fields = self.0.dialect.refused(&refused);
                 return Err(Box::new(Rejected { why: Rejection::Refused(refused), fields, id: None }));
             }
             Ok(Err(error)) => error,
@@ -230,7 +248,7 @@ impl<S: BudgetStore> Limiter<S> {
     /// [`Rejected`] if the store could not; nothing was given back then.
     pub async fn refund(&self, request: &Parts, quotas: &[Quota]) -> Result<(), Box<Rejected>> {
         let charges = charges(quotas);
-        let error = match tokio::time::timeout(self.time_limit, self.store.refund(&charges)).await {
+        let error = match in_time(self.0.time_limit, self.0.store.refund(&charges)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
             Err(elapsed) => Unavailable::timed_out("budget", elapsed).into(),
@@ -240,11 +258,11 @@ impl<S: BudgetStore> Limiter<S> {
 
     /// The problem that tells a rejection of this limiter in HTTP.
     pub fn problem(&self, request: &Parts, rejected: Rejected) -> Problem {
-        rejected.problem(request, &self.renders)
+        rejected.problem(request, &self.0.renders)
     }
 
     fn uncharged(&self) -> Admitted {
-        Admitted { dialect: self.dialect, ..Admitted::default() }
+        Admitted { dialect: self.0.dialect, ..Admitted::default() }
     }
 
     /// Gives back what an admission debited, for a request that did not run after all. If the store cannot, the tokens
@@ -253,8 +271,8 @@ impl<S: BudgetStore> Limiter<S> {
         if admitted.debits.is_empty() {
             return;
         }
-        let charges: Vec<Charge> = admitted.debits.into_iter().map(|(quota, _)| quota.charge).collect();
-        match tokio::time::timeout(self.time_limit, self.store.refund(&charges)).await {
+        let charges: Few<Charge> = admitted.debits.iter().map(|(quota, _)| quota.charge.clone()).collect();
+        match in_time(self.0.time_limit, self.0.store.refund(&charges)).await {
             Ok(Ok(())) => {}
             Ok(Err(cause)) => warn!(error = %Causes(&cause), "a charge was not given back"),
             Err(elapsed) => warn!(error = %Causes(&elapsed), "a charge was not given back"),
@@ -262,8 +280,17 @@ impl<S: BudgetStore> Limiter<S> {
     }
 }
 
-fn charges(quotas: &[Quota]) -> Vec<Charge> {
+fn charges(quotas: &[Quota]) -> Few<Charge> {
     quotas.iter().map(|quota| quota.charge.clone()).collect()
+}
+
+/// What the store answers within the limit. A store in memory answers at once, and no timer is made for it.
+async fn in_time<T>(limit: Duration, asked: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut asked = pin!(asked);
+    match std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await {
+        Poll::Ready(answer) => Ok(answer),
+        Poll::Pending => tokio::time::timeout(limit, asked).await,
+    }
 }
 
 fn tell<'a>(observers: &Observers, quotas: &'a [Quota], event: impl Fn(&'a admit::Scope) -> Event<'a>) {
