@@ -31,12 +31,12 @@ pub(crate) use text::present;
 /// What the handlers share.
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
-    decider: Decider,
+    decider: Arc<Decider>,
     metrics: Metrics,
 }
 
 /// `/v1/…` for those who may ask, and `/openapi.json` for everybody.
-pub(crate) fn router(decider: Decider, metrics: Metrics) -> Router {
+pub(crate) fn router(decider: Arc<Decider>, metrics: Metrics) -> Router {
     let policy: Arc<Policy> = decider.policy.clone();
     let document = document(&policy);
     Router::new()

@@ -13,6 +13,7 @@ mod schemas;
 mod status;
 
 use std::future::ready;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
@@ -36,18 +37,18 @@ const MAX_CALL_BYTES: usize = MAX_MESSAGE_BYTES + 5;
 /// Decides on the requests of Envoy's protocol. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimits {
-    decider: Decider,
+    decider: Arc<Decider>,
 }
 
 /// The gRPC services, by their paths: these are fixed, so that no prefix stands before them.
 /// `authorize` decides on requests as they are.
-pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
+pub(crate) fn grpc(decider: Arc<Decider>, authorize: Router) -> Router {
     let (policy, limits) = (decider.policy.clone(), RateLimits { decider: decider.clone() });
     let ahead = decider.read_ahead.clone();
     let limits = RateLimitServiceServer::new(limits).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let checks = AuthorizationServer::new(authorization::Checks(authorize));
     let checks = checks.max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let health = HealthServer::new(health::StoreHealth(decider.store));
+    let health = HealthServer::new(health::StoreHealth(decider.store.clone()));
     Router::new()
         .route("/envoy.service.ratelimit.v3.RateLimitService/{method}", any_service(limits))
         .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks))
@@ -60,7 +61,7 @@ pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
 }
 
 /// `POST /json`.
-pub(crate) fn json(decider: Decider) -> Router {
+pub(crate) fn json(decider: Arc<Decider>) -> Router {
     let policy = decider.policy.clone();
     Router::new()
         .route("/json", post(json::answer))

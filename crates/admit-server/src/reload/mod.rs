@@ -12,6 +12,7 @@ mod metrics;
 mod store_keys;
 mod watch;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,6 @@ use admit_store::AnyStore;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::from_fn;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -180,11 +180,17 @@ impl Running {
     /// Serves every request by the policy that is in force when it comes.
     pub fn router(&self) -> Router {
         let running = self.clone();
-        Router::new()
-            .fallback_service(service_fn(move |request: Request| {
-                running.in_force().router.clone().oneshot(request)
-            }))
-            .layer(from_fn(trace::requests))
+        Router::new().fallback_service(service_fn(move |request: Request| {
+            let running = running.clone();
+            async move {
+                let answer = async |request| {
+                    let router = running.0.in_force.load().router.clone();
+                    let Ok(response) = router.oneshot(request).await;
+                    response
+                };
+                Ok::<_, Infallible>(trace::request(request, answer).await)
+            }
+        }))
     }
 
     /// The policy in force.
