@@ -1,8 +1,12 @@
 //! The response fields that tell a client how it stands with its budgets.
+//!
+//! They are written here rather than by a library of structured fields (RFC 9651), as each granted response has two: a scope
+//! has no character that is escaped, and the numbers are within the range of an integer. A test reads them with the library.
+
+use std::fmt::Write;
 
 use admit::{Few, Grant, Refusal, Wait};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 
 use crate::quota::whole_seconds;
 use crate::{Quota, Refused};
@@ -89,7 +93,8 @@ impl Dialect {
                 for (name, list) in
                     [(RATELIMIT_POLICY, policies(quotas, &levels)), (RATELIMIT, limits(&levels))]
                 {
-                    if let Some(value) = list.and_then(|list| HeaderValue::try_from(list).ok()) {
+                    // A list of nothing is no field.
+                    if let Some(value) = HeaderValue::try_from(list).ok().filter(|value| !value.is_empty()) {
                         headers.append(name, value);
                     }
                 }
@@ -123,40 +128,37 @@ fn one_for_each_policy<'q>(levels: impl Iterator<Item = Level<'q>>) -> Few<Level
     told
 }
 
-fn policies<'q>(quotas: impl Iterator<Item = &'q Quota> + Clone, told: &[Level<'_>]) -> Option<String> {
-    let mut list = ListSerializer::new();
+fn policies<'q>(quotas: impl Iterator<Item = &'q Quota> + Clone, told: &[Level<'_>]) -> String {
+    let mut list = String::with_capacity(LIST_BYTES);
     for (i, quota) in quotas.clone().enumerate() {
         if quotas.clone().take(i).any(|known| known.name() == quota.name()) {
             continue;
         }
         let level = told.iter().find(|level| level.quota.name() == quota.name());
         let quota = level.map_or(quota, |level| level.quota);
-        let Ok(name) = StringRef::from_str(quota.name()) else { continue }; // A scope is always such a string.
-        let member = list.bare_item(name);
-        let _ = member
-            .parameter(const { KeyRef::constant("q") }, integer(quota.whole_tokens()))
-            .parameter(const { KeyRef::constant("w") }, integer(quota.window_seconds()))
-            .finish();
+        member(&mut list, quota, [('q', quota.whole_tokens()), ('w', quota.window_seconds())]);
     }
-    list.finish()
+    list
 }
 
-fn limits(levels: &[Level<'_>]) -> Option<String> {
-    let mut list = ListSerializer::new();
+fn limits(levels: &[Level<'_>]) -> String {
+    let mut list = String::with_capacity(LIST_BYTES);
     for level in levels {
-        let Ok(name) = StringRef::from_str(level.quota.name()) else { continue };
-        let member = list.bare_item(name);
-        let _ = member
-            .parameter(const { KeyRef::constant("r") }, integer(level.tokens as u64)) // Rounded down.
-            .parameter(const { KeyRef::constant("t") }, integer(level.seconds))
-            .finish();
+        member(&mut list, level.quota, [('r', level.tokens as u64), ('t', level.seconds)]); // Rounded down.
     }
-    list.finish()
+    list
 }
 
-/// Within the range of a structured-field integer.
-fn integer(number: u64) -> Integer {
-    Integer::try_from(number).unwrap_or(Integer::MAX)
+/// Room for a list of one policy, in bytes; it grows.
+const LIST_BYTES: usize = 48;
+
+/// Adds a member to a list. Numbers beyond the range of an integer are cut off.
+fn member(list: &mut String, quota: &Quota, parameters: [(char, u64); 2]) {
+    let [(first, one), (second, other)] =
+        parameters.map(|(name, number)| (name, number.min(Quota::MAX_TOLD)));
+    let comma = if list.is_empty() { "" } else { ", " };
+    let name = quota.name();
+    let _ = write!(list, "{comma}\"{name}\";{first}={one};{second}={other}"); // Writing to a String does not fail.
 }
 
 #[cfg(test)]
@@ -193,6 +195,16 @@ mod tests {
             ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 1", "x-ratelimit-reset: 1"]
         );
         assert!(Dialect::None.granted(&quotas(), &grant).is_empty());
+    }
+
+    #[test]
+    fn a_library_of_structured_fields_reads_and_writes_them_alike() {
+        let grant = Grant { at: Some(Timestamp::MIN), left: [Some(98.9), Some(f64::MAX)].into() };
+        for field in Dialect::Draft11.granted(&quotas(), &grant).values() {
+            let list: sfv::List = sfv::Parser::new(field.as_bytes()).parse().unwrap();
+            assert_eq!(list.len(), 2);
+            assert_eq!(sfv::FieldType::serialize(&list).unwrap(), field.to_str().unwrap());
+        }
     }
 
     #[test]
@@ -260,6 +272,6 @@ mod tests {
                 r#"ratelimit: "x";r=999999999999999;t=7199254740992"#
             ]
         );
-        assert_eq!(integer(Quota::MAX_TOLD), Integer::MAX);
+        assert_eq!(sfv::Integer::try_from(Quota::MAX_TOLD).unwrap(), sfv::Integer::MAX);
     }
 }
