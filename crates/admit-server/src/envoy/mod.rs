@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::{from_fn_with_state, map_request};
+use axum::middleware::map_request;
 use axum::routing::{any_service, post};
 use envoy_types::pb::envoy::service::auth::v3::authorization_server::AuthorizationServer;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
@@ -49,10 +49,10 @@ pub(crate) fn grpc(decider: Arc<Decider>, authorize: Router) -> Router {
     let checks = AuthorizationServer::new(authorization::Checks(authorize));
     let checks = checks.max_decoding_message_size(MAX_MESSAGE_BYTES);
     let health = HealthServer::new(health::StoreHealth(decider.store.clone()));
-    Router::new()
+    let calls = Router::new()
         .route("/envoy.service.ratelimit.v3.RateLimitService/{method}", any_service(limits))
-        .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks))
-        .layer(from_fn_with_state(policy, bearer::check_call))
+        .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks));
+    bearer::guard_calls(calls, &policy)
         // A probe has no token, and learns no more than from `/readyz`.
         .route("/grpc.health.v1.Health/{method}", any_service(health))
         .layer(map_request(move |request: Request| {
@@ -63,9 +63,7 @@ pub(crate) fn grpc(decider: Arc<Decider>, authorize: Router) -> Router {
 /// `POST /json`.
 pub(crate) fn json(decider: Arc<Decider>) -> Router {
     let policy = decider.policy.clone();
-    Router::new()
-        .route("/json", post(json::answer))
-        .layer(from_fn_with_state(policy, bearer::check))
+    bearer::guard(Router::new().route("/json", post(json::answer)), &policy)
         .with_state(RateLimits { decider })
 }
 

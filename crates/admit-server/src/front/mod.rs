@@ -1,6 +1,7 @@
 //! The way of a request through the server: it is planned, held to its budgets, run once for its idempotency key, and then
 //! forwarded, or the front that asks about it is answered.
 
+mod answers;
 mod by_the_byte;
 mod plan;
 
@@ -9,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use admit_store::AnyStore;
-use admit_tower::{BudgetLayer, BudgetPolicy, CorrelationId, IdempotencyLayer, Problem};
+use admit_tower::{BudgetLayer, BudgetPolicy, IdempotencyLayer, Problem};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -29,6 +30,7 @@ use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::policy::{Keys, Policy};
 use crate::{api, envoy};
+pub(crate) use answers::Answers;
 use plan::{Planned, Then, planned};
 
 /// The longest body that is read for a key or a cost, in bytes.
@@ -68,6 +70,16 @@ impl Front {
 
     /// The decision service, for other proxies and for services in any language.
     pub fn decide(self) -> Router {
+        self.decides().router()
+    }
+
+    /// The gateway, held to the policy's budgets. It has all paths but those behind the policy's prefix for decisions.
+    pub fn in_front_of(self, gateway: Gateway) -> Router {
+        self.forwards(gateway).router()
+    }
+
+    /// [`Front::decide`], without a router around it.
+    pub(crate) fn decides(self) -> Answers {
         let service = match self.prefix() {
             Some(prefix) => Router::new().nest(&prefix, self.decisions()),
             None => self.decisions(),
@@ -78,7 +90,7 @@ impl Front {
                 let problem = Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found");
                 problem.into_response::<Body>()
             });
-        counted(self.metrics, move |request| answer(service.clone(), request))
+        Answers::counted(self.metrics, move |request| answer(service.clone(), request))
     }
 
     fn prefix(&self) -> Option<String> {
@@ -106,8 +118,8 @@ impl Front {
         })
     }
 
-    /// The gateway, held to the policy's budgets. It has all paths but those behind the policy's prefix for decisions.
-    pub fn in_front_of(self, gateway: Gateway) -> Router {
+    /// [`Front::in_front_of`], without a router around it.
+    pub(crate) fn forwards(self, gateway: Gateway) -> Answers {
         let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
@@ -125,7 +137,7 @@ impl Front {
             move |request| Arc::clone(&front).forward(runs.clone(), request)
         };
         let metrics = front.metrics.clone();
-        let Some(prefix) = front.prefix() else { return counted(metrics, unambiguously(forward)) };
+        let Some(prefix) = front.prefix() else { return Answers::counted(metrics, unambiguously(forward)) };
         let forward = service_fn(move |request| {
             let forwarded = forward(request);
             async move { Ok::<_, Infallible>(forwarded.await) }
@@ -134,7 +146,7 @@ impl Front {
             .nest(&prefix, front.decisions())
             .merge(envoy::grpc(front.decider.clone(), front.on_requests()))
             .fallback_service(forward);
-        counted(metrics, unambiguously(move |request| answer(both.clone(), request)))
+        Answers::counted(metrics, unambiguously(move |request| answer(both.clone(), request)))
     }
 
     /// The way of a request through the gateway, of which `runs` is what is held to budgets and keys.
@@ -165,21 +177,4 @@ fn unambiguously<A: Future<Output = Response> + Send>(
         Some(refusal) => Either::Left(ready(refusal)),
         None => Either::Right(forward(request)),
     }
-}
-
-/// Counts the answers. All that is logged of a request has one id.
-fn counted<A: Future<Output = Response> + Send + 'static>(
-    metrics: Metrics,
-    answer: impl Fn(Request) -> A + Clone + Send + Sync + 'static,
-) -> Router {
-    Router::new().fallback_service(service_fn(move |mut request: Request| {
-        request.extensions_mut().get_or_insert_with(CorrelationId::random);
-        let (metrics, began) = (metrics.clone(), metrics.begin());
-        let answering = answer(request);
-        async move {
-            let response = answering.await;
-            metrics.answered(response.status().as_u16(), began);
-            Ok::<_, Infallible>(response)
-        }
-    }))
 }

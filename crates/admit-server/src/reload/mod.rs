@@ -26,12 +26,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tower::{ServiceExt, service_fn};
+use tower::service_fn;
 
 use crate::Front;
 use crate::bounds::Bounds;
 use crate::certificates::Certificates;
 use crate::engine::Store;
+use crate::front::Answers;
 use crate::gateway::Gateway;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
@@ -64,7 +65,7 @@ pub struct InForce {
     pub since: Timestamp,
     /// What its files had.
     content: Content,
-    router: Router,
+    answers: Answers,
     gateway: Option<Gateway>,
 }
 
@@ -183,11 +184,7 @@ impl Running {
         Router::new().fallback_service(service_fn(move |request: Request| {
             let running = running.clone();
             async move {
-                let answer = async |request| {
-                    let router = running.0.in_force.load().router.clone();
-                    let Ok(response) = router.oneshot(request).await;
-                    response
-                };
+                let answer = |request| running.0.in_force.load().answers.answer(request);
                 Ok::<_, Infallible>(trace::request(request, answer).await)
             }
         }))
@@ -290,11 +287,11 @@ impl InForce {
         let keys = Arc::new(keys);
         let front = Front::over(policy.clone(), keys.clone(), leased.clone(), metrics.clone());
         let front = front.within(bounds.clone());
-        let router = match &gateway {
-            Some(gateway) => front.in_front_of(gateway.clone()),
-            None => front.decide(),
+        let answers = match &gateway {
+            Some(gateway) => front.forwards(gateway.clone()),
+            None => front.decides(),
         };
-        Self { policy, keys, store, leased, since: SystemClock.now(), content, router, gateway }
+        Self { policy, keys, store, leased, since: SystemClock.now(), content, answers, gateway }
     }
 
     /// What forwards requests, if the policy names an upstream.
