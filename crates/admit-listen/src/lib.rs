@@ -26,6 +26,7 @@ mod protocol;
 mod requests;
 mod stream;
 mod tls;
+mod workers;
 
 use std::io;
 use std::net::SocketAddr;
@@ -43,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 pub use limits::Limits;
 pub use requests::{Encrypted, Peer};
 pub use tls::{Tls, TlsError, TlsFiles, identity, roots};
+pub use workers::Workers;
 
 use connection::Shared;
 
@@ -55,18 +57,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Serves until `shutdown` is cancelled, then lets the requests that run end. A connection speaks HTTP/1.1, or HTTP/2 from
 /// its first byte on, as clients of gRPC do. When this is dropped, its connections break off.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdown: CancellationToken) {
-    serve_tls(listener, router, None, limits, shutdown).await;
+    serve_tls(listener, router, None, limits, shutdown, None).await;
 }
 
 /// [`serve`], encrypted if there is something to encrypt with. HTTP/2 is then what clients ask for in their handshake
 /// (ALPN `h2`), else it is HTTP/1.1. A handshake has to be done within [`Limits::head_time`]; meanwhile it counts as a
-/// connection and holds up no other.
+/// connection and holds up no other. Connections are spread over the workers, if there are any.
 pub async fn serve_tls(
     listener: TcpListener,
     router: Router,
     tls: Option<Tls>,
     limits: Limits,
     shutdown: CancellationToken,
+    workers: Option<&Workers>,
 ) {
     let permits = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();
@@ -87,7 +90,7 @@ pub async fn serve_tls(
             () = shutdown.cancelled() => break,
         };
         match accepted {
-            Ok(accepted) => shared.spawn(&mut connections, accepted),
+            Ok(accepted) => shared.spawn(&mut connections, workers, accepted),
             Err(error) => {
                 tracing::warn!(cause = %error, "a connection was not accepted");
                 // Nothing tells when there are sockets again.
@@ -97,7 +100,7 @@ pub async fn serve_tls(
     }
     let queued = async {
         while let Ok(Ok(accepted)) = tokio::time::timeout(QUEUE_PAUSE, accept(&listener, &permits)).await {
-            shared.spawn(&mut connections, accepted);
+            shared.spawn(&mut connections, workers, accepted);
         }
     };
     let _ = tokio::time::timeout(shared.limits.linger_time, queued).await;
@@ -123,10 +126,27 @@ fn tell(ended: Result<(), tokio::task::JoinError>) {
 type Accepted = (TcpStream, SocketAddr, OwnedSemaphorePermit);
 
 impl Shared {
-    fn spawn(&self, connections: &mut JoinSet<()>, (stream, peer, permit): Accepted) {
+    fn spawn(&self, connections: &mut JoinSet<()>, workers: Option<&Workers>, accepted: Accepted) {
+        let (stream, peer, permit) = accepted;
+        let Some(worker) = workers.and_then(Workers::next) else {
+            connections.spawn(self.clone().begin(stream, peer, permit));
+            return;
+        };
+        // Its events are to come to the thread that serves it.
+        let (stream, shared) = (stream.into_std(), self.clone());
+        let begun = async move {
+            match stream.and_then(TcpStream::from_std) {
+                Ok(stream) => shared.begin(stream, peer, permit).await,
+                Err(error) => tracing::warn!(cause = %error, "a connection was not accepted"),
+            }
+        };
+        connections.spawn_on(begun, worker);
+    }
+
+    async fn begin(self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(self.limits.stall_time));
-        connections.spawn(self.clone().accept(Box::pin(stream), Peer(peer), permit));
+        self.accept(Box::pin(stream), Peer(peer), permit).await;
     }
 }
 

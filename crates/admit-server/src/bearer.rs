@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use admit_tower::Problem;
+use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -17,16 +18,30 @@ pub(crate) fn key(authorization: &HeaderValue) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| key.trim_ascii())
 }
 
-/// Lets a request pass that has one of the policy's decision tokens, or any if the policy has none.
-pub(crate) async fn check(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
+/// Has requests pass that have one of the policy's decision tokens, or all if the policy has none.
+pub(crate) fn guard<S: Clone + Send + Sync + 'static>(router: Router<S>, policy: &Arc<Policy>) -> Router<S> {
+    match policy.server.decisions.tokens.is_empty() {
+        true => router,
+        false => router.layer(from_fn_with_state(Arc::clone(policy), check)),
+    }
+}
+
+/// The same before gRPC services, whose callers are told in gRPC.
+pub(crate) fn guard_calls(router: Router, policy: &Arc<Policy>) -> Router {
+    match policy.server.decisions.tokens.is_empty() {
+        true => router,
+        false => router.layer(from_fn_with_state(Arc::clone(policy), check_call)),
+    }
+}
+
+async fn check(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
     match may_ask(&policy, request.headers()) {
         true => next.run(request).await,
         false => unknown("send a decision token as a bearer token").into_response(),
     }
 }
 
-/// The same before a gRPC service, whose callers are told in gRPC.
-pub(crate) async fn check_call(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
+async fn check_call(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
     match may_ask(&policy, request.headers()) {
         true => next.run(request).await,
         false => unknown("send a decision token as a bearer token").into_response_to(request.headers()),
@@ -34,8 +49,7 @@ pub(crate) async fn check_call(State(policy): State<Arc<Policy>>, request: Reque
 }
 
 fn may_ask(policy: &Policy, headers: &HeaderMap) -> bool {
-    let tokens = &policy.server.decisions.tokens;
-    tokens.is_empty() || token(headers).is_some_and(|token| tokens.accept(token))
+    token(headers).is_some_and(|token| policy.server.decisions.tokens.accept(token))
 }
 
 /// The answer to who has shown nothing that is known; `detail` says what to send.

@@ -26,15 +26,15 @@ pub(crate) async fn whole(ahead: &ReadAhead, body: Body, max: usize) -> Result<R
 /// The body of a call, for a service that reads it without a bound of its own: it fails where it is longer than `max` bytes, or
 /// does not end in time, or where there is no room for it.
 pub(crate) fn bounded(ahead: &ReadAhead, body: Body, max: usize) -> Body {
-    Body::new(Bounded { body, held: ahead.hold(), left: max, ends: Box::pin(timeout(TIME_LIMIT, pending())) })
+    Body::new(Bounded { body, held: ahead.hold(), left: max, ends: None })
 }
 
 struct Bounded {
     body: Body,
     held: Held,
     left: usize,
-    /// Counts from when it is first asked.
-    ends: Pin<Box<Timeout<Pending<()>>>>,
+    /// Counts from when it is first waited for.
+    ends: Option<Pin<Box<Timeout<Pending<()>>>>>,
 }
 
 impl HttpBody for Bounded {
@@ -48,8 +48,11 @@ impl HttpBody for Bounded {
         let failed = |status: Status| Poll::Ready(Some(Err(axum::Error::new(status))));
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         match &frame {
-            Poll::Pending if self.ends.as_mut().poll(cx).is_ready() => {
-                return failed(Status::deadline_exceeded("the body did not arrive in time"));
+            Poll::Pending => {
+                let ends = self.ends.get_or_insert_with(|| Box::pin(timeout(TIME_LIMIT, pending())));
+                if ends.as_mut().poll(cx).is_ready() {
+                    return failed(Status::deadline_exceeded("the body did not arrive in time"));
+                }
             }
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);

@@ -1,9 +1,9 @@
 //! What `/metrics` tells. Labels are closed sets: budgets of the policy, outcomes, statuses; never a key or a path.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
-use admit::Scope;
+use admit::{Clock, MonotonicClock, Scope, Timestamp};
 use admit_tower::{Event, Observer};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -20,10 +20,15 @@ use crate::store_metrics::StoreMetrics;
 const ENFORCE: &str = "enforce";
 const SHADOW: &str = "shadow";
 
-/// All metrics of the program. Clones share them.
-#[derive(Clone, Debug)]
-pub struct Metrics {
-    registry: Arc<Registry>,
+/// All metrics of the program. Clones share them: each request has some.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<Series>);
+
+/// What [`Metrics`] has.
+#[derive(Debug)]
+pub struct Series {
+    clock: MonotonicClock,
+    registry: Registry,
     answers: Family<StatusLabel, Counter>,
     answer_seconds: Histogram,
     decisions: Family<DecisionLabels, Counter>,
@@ -65,7 +70,15 @@ struct KindLabel {
     kind: &'static str,
 }
 
-impl Default for Metrics {
+impl Deref for Metrics {
+    type Target = Series;
+
+    fn deref(&self) -> &Series {
+        &self.0
+    }
+}
+
+impl Default for Series {
     fn default() -> Self {
         let mut registry = Registry::default();
         let answers = Family::default();
@@ -88,7 +101,8 @@ impl Default for Metrics {
         let leases = LeaseMetrics::register(&mut registry);
         let totals = Family::default();
         Self {
-            registry: Arc::new(registry),
+            clock: MonotonicClock::start(),
+            registry,
             answers,
             answer_seconds,
             decisions,
@@ -102,11 +116,16 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
-    /// An answer of any front.
-    pub fn answered(&self, status: u16, took: Duration) {
+impl Series {
+    /// A request begins.
+    pub(crate) fn begin(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// An answer of any front to a request that began then.
+    pub(crate) fn answered(&self, status: u16, began: Timestamp) {
         self.answers.get_or_create(&StatusLabel { status }).inc();
-        self.answer_seconds.observe(took.as_secs_f64());
+        self.answer_seconds.observe(self.clock.now().since(began).as_secs_f64());
     }
 
     /// An upstream that failed, by one of a few kinds.

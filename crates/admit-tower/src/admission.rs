@@ -74,7 +74,7 @@ impl From<Box<Problem>> for Stopped {
 
 impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     pub(crate) async fn serve<I, Req, Res>(
-        self,
+        &self,
         mut service: I,
         request: Request<Req>,
     ) -> Result<Response<Body<Res>>, I::Error>

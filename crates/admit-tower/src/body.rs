@@ -1,5 +1,6 @@
 //! The body of requests and responses that pass the layers.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,47 +9,81 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use pin_project_lite::pin_project;
 use tokio::time::timeout;
 
 use crate::read_ahead::Held;
 
-/// A body that comes from the wrapped side, was made by a layer, or was read ahead by one: frames in memory first,
-/// then the rest of the wrapped body, if there is any.
-pub struct Body<B> {
-    read_ahead: std::collections::VecDeque<Bytes>,
-    rest: Option<Pin<Box<B>>>,
+pin_project! {
+    /// A body that comes from the wrapped side, was made by a layer, or was read ahead by one: frames in memory first,
+    /// then the rest of the wrapped body, if there is any.
+    pub struct Body<B> {
+        ahead: Option<Box<Ahead>>,
+        #[pin]
+        rest: Rest<B>,
+    }
+}
+
+/// What a layer made or read. Most bodies just pass, and have none.
+#[derive(Default)]
+struct Ahead {
+    frames: VecDeque<Bytes>,
     trailers: Option<HeaderMap>,
     /// The room that it takes up.
     _held: Option<Held>,
 }
 
+pin_project! {
+    #[project = RestProjection]
+    enum Rest<B> {
+        None,
+        Wrapped { #[pin] body: B },
+        /// Of which something was read.
+        Begun { body: Pin<Box<B>> },
+    }
+}
+
+impl<B: HttpBody> Rest<B> {
+    fn body(&self) -> Option<&B> {
+        match self {
+            Self::None => None,
+            Self::Wrapped { body } => Some(body),
+            Self::Begun { body } => Some(body),
+        }
+    }
+}
+
 impl<B> Body<B> {
     /// The wrapped side's own body.
     pub fn wrap(inner: B) -> Self {
-        Self { rest: Some(Box::pin(inner)), ..Self::default() }
+        Self { ahead: None, rest: Rest::Wrapped { body: inner } }
     }
 
     /// A body that was read to its end.
     pub(crate) fn read(read: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self { trailers, ..Self::from(read) }
+        Self::of(read, trailers, None)
     }
 
     /// The same, which takes up room.
     pub(crate) fn read_ahead(read: Bytes, trailers: Option<HeaderMap>, held: Held) -> Self {
-        Self { _held: Some(held), ..Self::read(read, trailers) }
+        Self::of(read, trailers, Some(held))
+    }
+
+    fn of(read: Bytes, trailers: Option<HeaderMap>, held: Option<Held>) -> Self {
+        let frames = if read.is_empty() { VecDeque::new() } else { [read].into() };
+        Self { ahead: Some(Box::new(Ahead { frames, trailers, _held: held })), rest: Rest::None }
     }
 }
 
 impl<B> From<Bytes> for Body<B> {
     fn from(bytes: Bytes) -> Self {
-        let read_ahead = if bytes.is_empty() { Default::default() } else { [bytes].into() };
-        Self { read_ahead, rest: None, trailers: None, _held: None }
+        Self::of(bytes, None, None)
     }
 }
 
 impl<B> Default for Body<B> {
     fn default() -> Self {
-        Self::from(Bytes::new())
+        Self { ahead: None, rest: Rest::None }
     }
 }
 
@@ -57,30 +92,35 @@ impl<B: HttpBody<Data = Bytes>> HttpBody for Body<B> {
     type Error = B::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(bytes) = self.read_ahead.pop_front() {
+        let mut this = self.project();
+        if let Some(bytes) = this.ahead.as_mut().and_then(|ahead| ahead.frames.pop_front()) {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
-        if let Some(rest) = &mut self.rest {
-            match ready!(rest.as_mut().poll_frame(cx)) {
-                Some(frame) => return Poll::Ready(Some(frame)),
-                None => self.rest = None,
-            }
+        let frame = match this.rest.as_mut().project() {
+            RestProjection::None => None,
+            RestProjection::Wrapped { body } => ready!(body.poll_frame(cx)),
+            RestProjection::Begun { body } => ready!(body.as_mut().poll_frame(cx)),
+        };
+        if frame.is_some() {
+            return Poll::Ready(frame);
         }
-        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+        this.rest.set(Rest::None);
+        let trailers = this.ahead.as_mut().and_then(|ahead| ahead.trailers.take());
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.read_ahead.is_empty()
-            && self.trailers.is_none()
-            && self.rest.as_ref().is_none_or(HttpBody::is_end_stream)
+        self.ahead.as_ref().is_none_or(|ahead| ahead.frames.is_empty() && ahead.trailers.is_none())
+            && self.rest.body().is_none_or(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let read = self.read_ahead.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
-        let rest = self.rest.as_ref().map_or(SizeHint::with_exact(0), HttpBody::size_hint);
+        let rest = self.rest.body().map_or(SizeHint::with_exact(0), HttpBody::size_hint);
+        let Some(ahead) = &self.ahead else { return rest };
+        let read = ahead.frames.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         let mut hint = SizeHint::new();
         hint.set_lower(read.saturating_add(rest.lower()));
         if let Some(upper) = rest.upper() {
@@ -92,8 +132,9 @@ impl<B: HttpBody<Data = Bytes>> HttpBody for Body<B> {
 
 impl<B> fmt::Debug for Body<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let read_ahead: usize = self.read_ahead.iter().map(Bytes::len).sum();
-        f.debug_struct("Body").field("read_ahead", &read_ahead).field("rest", &self.rest.is_some()).finish()
+        let frames = self.ahead.iter().flat_map(|ahead| &ahead.frames);
+        let (read_ahead, rest) = (frames.map(Bytes::len).sum::<usize>(), !matches!(self.rest, Rest::None));
+        f.debug_struct("Body").field("read_ahead", &read_ahead).field("rest", &rest).finish()
     }
 }
 
@@ -121,10 +162,8 @@ pub(crate) async fn read<B: HttpBody<Data = Bytes>>(
         Err(elapsed) => Err(elapsed),
     };
     let partly = |read: Vec<Bytes>, trailers| Body {
-        read_ahead: read.into(),
-        rest: Some(rest),
-        trailers,
-        _held: None,
+        ahead: Some(Box::new(Ahead { frames: read.into(), trailers, _held: None })),
+        rest: Rest::Begun { body: rest },
     };
     Ok(match ended {
         Ok(true) => {

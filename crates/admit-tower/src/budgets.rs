@@ -75,20 +75,20 @@ impl<S: BudgetStore, P: BudgetPolicy, I> Layer<I> for BudgetLayer<S, P> {
     type Service = Budgets<S, P, I>;
 
     fn layer(&self, inner: I) -> Self::Service {
-        Budgets { layer: self.clone(), inner }
+        Budgets { layer: Arc::new(self.clone()), inner }
     }
 }
 
 /// A service whose requests run only if their budgets cover them. It answers every request with a response; the error
 /// type is that of the service behind it.
 pub struct Budgets<S, P, I> {
-    layer: BudgetLayer<S, P>,
+    layer: Arc<BudgetLayer<S, P>>,
     inner: I,
 }
 
-impl<S: Clone, P, I: Clone> Clone for Budgets<S, P, I> {
+impl<S, P, I: Clone> Clone for Budgets<S, P, I> {
     fn clone(&self) -> Self {
-        Self { layer: self.layer.clone(), inner: self.inner.clone() }
+        Self { layer: Arc::clone(&self.layer), inner: self.inner.clone() }
     }
 }
 
@@ -115,7 +115,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let layer = self.layer.clone();
+        let layer = Arc::clone(&self.layer);
         let clone = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, clone); // The clone was not asked whether it is ready.
         ResponseFuture::new(async move {

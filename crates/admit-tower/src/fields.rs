@@ -1,8 +1,12 @@
 //! The response fields that tell a client how it stands with its budgets.
+//!
+//! They are written here rather than by a library of structured fields (RFC 9651), as each granted response has two: a scope
+//! has no character that is escaped, and the numbers are within the range of an integer. A test reads them with the library.
 
-use admit::{Grant, Refusal, Wait};
+use std::fmt::Write;
+
+use admit::{Few, Grant, Refusal, Wait};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 
 use crate::quota::whole_seconds;
 use crate::{Quota, Refused};
@@ -44,12 +48,24 @@ struct Level<'a> {
 impl Dialect {
     /// The fields of a response to a request that was granted.
     pub fn granted(self, quotas: &[Quota], grant: &Grant) -> HeaderMap {
-        let levels = quotas.iter().zip(&grant.left).filter_map(|(quota, left)| {
-            let tokens = (*left)?;
+        let mut headers = HeaderMap::new();
+        self.mark_granted(&mut headers, quotas.iter().zip(grant.left.iter().copied()));
+        headers
+    }
+
+    /// Adds the fields of a granted take to a response, which may have those of another: lists are joined, and of single
+    /// values the response's own stay.
+    pub(crate) fn mark_granted<'q>(
+        self,
+        response: &mut HeaderMap,
+        debits: impl Iterator<Item = (&'q Quota, Option<f64>)> + Clone,
+    ) {
+        let levels = debits.clone().filter_map(|(quota, left)| {
+            let tokens = left?;
             let seconds = whole_seconds(quota.time_until_full(tokens));
             Some(Level { quota, tokens, seconds, rank: tokens })
         });
-        self.fields(quotas, levels.collect())
+        self.mark(response, debits.map(|(quota, _)| quota), levels);
     }
 
     /// The fields of a refusal.
@@ -60,33 +76,48 @@ impl Dialect {
             let rank = -wait.as_secs_f64();
             Some(Level { quota, tokens: standing.level?, seconds: whole_seconds(wait).max(1), rank })
         });
-        self.fields(quotas, levels.collect())
+        let mut headers = HeaderMap::new();
+        self.mark(&mut headers, quotas.iter(), levels);
+        headers
     }
 
-    fn fields(self, quotas: &[Quota], levels: Vec<Level<'_>>) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn mark<'q>(
+        self,
+        headers: &mut HeaderMap,
+        quotas: impl Iterator<Item = &'q Quota> + Clone,
+        levels: impl Iterator<Item = Level<'q>>,
+    ) {
         match self {
             Self::Draft11 => {
                 let levels = one_for_each_policy(levels);
-                add(&mut headers, RATELIMIT_POLICY, policies(quotas, &levels));
-                add(&mut headers, RATELIMIT, limits(&levels));
+                for (name, list) in
+                    [(RATELIMIT_POLICY, policies(quotas, &levels)), (RATELIMIT, limits(&levels))]
+                {
+                    // A list of nothing is no field.
+                    if let Some(value) = HeaderValue::try_from(list).ok().filter(|value| !value.is_empty()) {
+                        headers.append(name, value);
+                    }
+                }
             }
             Self::Legacy => {
                 let left = |level: &Level<'_>| level.tokens / level.quota.charge.budget.burst().tokens();
-                if let Some(nearest) = levels.iter().min_by(|a, b| left(a).total_cmp(&left(b))) {
-                    headers.insert(X_RATELIMIT_LIMIT, nearest.quota.whole_tokens().into());
-                    headers.insert(X_RATELIMIT_REMAINING, (nearest.tokens as u64).into());
-                    headers.insert(X_RATELIMIT_RESET, nearest.seconds.into());
+                if let Some(nearest) = levels.min_by(|a, b| left(a).total_cmp(&left(b))) {
+                    for (name, number) in [
+                        (X_RATELIMIT_LIMIT, nearest.quota.whole_tokens()),
+                        (X_RATELIMIT_REMAINING, nearest.tokens as u64),
+                        (X_RATELIMIT_RESET, nearest.seconds),
+                    ] {
+                        headers.entry(name).or_insert_with(|| number.into());
+                    }
                 }
             }
             Self::None => {}
         }
-        headers
     }
 }
 
-fn one_for_each_policy(levels: Vec<Level<'_>>) -> Vec<Level<'_>> {
-    let mut told: Vec<Level<'_>> = Vec::with_capacity(levels.len());
+fn one_for_each_policy<'q>(levels: impl Iterator<Item = Level<'q>>) -> Few<Level<'q>> {
+    let mut told: Few<Level<'q>> = Few::new();
     for level in levels {
         match told.iter_mut().find(|known| known.quota.name() == level.quota.name()) {
             Some(known) if level.rank < known.rank => *known = level,
@@ -97,58 +128,37 @@ fn one_for_each_policy(levels: Vec<Level<'_>>) -> Vec<Level<'_>> {
     told
 }
 
-fn policies(quotas: &[Quota], told: &[Level<'_>]) -> Option<String> {
-    let mut list = ListSerializer::new();
-    for (i, quota) in quotas.iter().enumerate() {
-        if quotas[..i].iter().any(|known| known.name() == quota.name()) {
+fn policies<'q>(quotas: impl Iterator<Item = &'q Quota> + Clone, told: &[Level<'_>]) -> String {
+    let mut list = String::with_capacity(LIST_BYTES);
+    for (i, quota) in quotas.clone().enumerate() {
+        if quotas.clone().take(i).any(|known| known.name() == quota.name()) {
             continue;
         }
         let level = told.iter().find(|level| level.quota.name() == quota.name());
         let quota = level.map_or(quota, |level| level.quota);
-        let Ok(name) = StringRef::from_str(quota.name()) else { continue }; // A scope is always such a string.
-        let member = list.bare_item(name);
-        let _ = member
-            .parameter(const { KeyRef::constant("q") }, integer(quota.whole_tokens()))
-            .parameter(const { KeyRef::constant("w") }, integer(quota.window_seconds()))
-            .finish();
+        member(&mut list, quota, [('q', quota.whole_tokens()), ('w', quota.window_seconds())]);
     }
-    list.finish()
+    list
 }
 
-fn limits(levels: &[Level<'_>]) -> Option<String> {
-    let mut list = ListSerializer::new();
+fn limits(levels: &[Level<'_>]) -> String {
+    let mut list = String::with_capacity(LIST_BYTES);
     for level in levels {
-        let Ok(name) = StringRef::from_str(level.quota.name()) else { continue };
-        let member = list.bare_item(name);
-        let _ = member
-            .parameter(const { KeyRef::constant("r") }, integer(level.tokens as u64)) // Rounded down.
-            .parameter(const { KeyRef::constant("t") }, integer(level.seconds))
-            .finish();
+        member(&mut list, level.quota, [('r', level.tokens as u64), ('t', level.seconds)]); // Rounded down.
     }
-    list.finish()
+    list
 }
 
-/// Within the range of a structured-field integer.
-fn integer(number: u64) -> Integer {
-    Integer::try_from(number).unwrap_or(Integer::MAX)
-}
+/// Room for a list of one policy, in bytes; it grows.
+const LIST_BYTES: usize = 48;
 
-fn add(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
-    if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
-        headers.insert(name, value);
-    }
-}
-
-/// Adds the fields of one take to a response, which may have those of another: lists are joined, and of single values
-/// the response's own stay.
-pub(crate) fn merge(response: &mut HeaderMap, fields: &HeaderMap) {
-    for (name, value) in fields {
-        if name == RATELIMIT || name == RATELIMIT_POLICY {
-            response.append(name.clone(), value.clone());
-        } else if !response.contains_key(name) {
-            response.insert(name.clone(), value.clone());
-        }
-    }
+/// Adds a member to a list. Numbers beyond the range of an integer are cut off.
+fn member(list: &mut String, quota: &Quota, parameters: [(char, u64); 2]) {
+    let [(first, one), (second, other)] =
+        parameters.map(|(name, number)| (name, number.min(Quota::MAX_TOLD)));
+    let comma = if list.is_empty() { "" } else { ", " };
+    let name = quota.name();
+    let _ = write!(list, "{comma}\"{name}\";{first}={one};{second}={other}"); // Writing to a String does not fail.
 }
 
 #[cfg(test)]
@@ -185,6 +195,16 @@ mod tests {
             ["x-ratelimit-limit: 10", "x-ratelimit-remaining: 1", "x-ratelimit-reset: 1"]
         );
         assert!(Dialect::None.granted(&quotas(), &grant).is_empty());
+    }
+
+    #[test]
+    fn a_library_of_structured_fields_reads_and_writes_them_alike() {
+        let grant = Grant { at: Some(Timestamp::MIN), left: [Some(98.9), Some(f64::MAX)].into() };
+        for field in Dialect::Draft11.granted(&quotas(), &grant).values() {
+            let list: sfv::List = sfv::Parser::new(field.as_bytes()).parse().unwrap();
+            assert_eq!(list.len(), 2);
+            assert_eq!(sfv::FieldType::serialize(&list).unwrap(), field.to_str().unwrap());
+        }
     }
 
     #[test]
@@ -252,6 +272,6 @@ mod tests {
                 r#"ratelimit: "x";r=999999999999999;t=7199254740992"#
             ]
         );
-        assert_eq!(integer(Quota::MAX_TOLD), Integer::MAX);
+        assert_eq!(sfv::Integer::try_from(Quota::MAX_TOLD).unwrap(), sfv::Integer::MAX);
     }
 }

@@ -258,20 +258,20 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy, I> Layer<I> for IdempotencyLayer
     type Service = Idempotency<S, P, I>;
 
     fn layer(&self, inner: I) -> Self::Service {
-        Idempotency { layer: self.clone(), inner }
+        Idempotency { layer: Arc::new(self.clone()), inner }
     }
 }
 
 /// A service that runs each idempotency key once. It answers every request with a response; the error type is that of
 /// the service behind it.
 pub struct Idempotency<S, P, I> {
-    layer: IdempotencyLayer<S, P>,
+    layer: Arc<IdempotencyLayer<S, P>>,
     inner: I,
 }
 
-impl<S: Clone, P, I: Clone> Clone for Idempotency<S, P, I> {
+impl<S, P, I: Clone> Clone for Idempotency<S, P, I> {
     fn clone(&self) -> Self {
-        Self { layer: self.layer.clone(), inner: self.inner.clone() }
+        Self { layer: Arc::clone(&self.layer), inner: self.inner.clone() }
     }
 }
 
@@ -300,7 +300,7 @@ where
     }
 
     fn call(&mut self, request: Request<Req>) -> Self::Future {
-        let layer = self.layer.clone();
+        let layer = Arc::clone(&self.layer);
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone); // The clone was not asked whether it is ready.
         ResponseFuture::new(async move { layer.serve(ready, request).await })

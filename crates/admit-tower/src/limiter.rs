@@ -1,5 +1,9 @@
 //! Decides whether a request fits its quotas, and says so in HTTP.
 
+use std::future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use admit::idempotency::Terms;
@@ -20,12 +24,15 @@ use crate::{CorrelationId, OnUnavailable, Problem, Quota, Refused, Rejected, Rej
 /// How long a store may take to decide before it counts as unavailable.
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// A store of budgets, and how its decisions are told. Clones share the store.
+/// A store of budgets, and how its decisions are told. Clones share it: each request has one.
 ///
 /// [`BudgetLayer`](crate::BudgetLayer) asks it for each request; a handler that knows its cost only after a look at the
 /// request asks it directly.
 #[derive(Clone, Debug)]
-pub struct Limiter<S> {
+pub struct Limiter<S>(Arc<Settings<S>>);
+
+#[derive(Clone, Debug)]
+struct Settings<S> {
     store: S,
     time: TimeSource,
     dialect: Dialect,
@@ -51,20 +58,26 @@ pub struct Admitted {
     dialect: Dialect,
     /// What was debited, and what each debit left: nothing for a request that was let through while the store could not
     /// answer.
-    debits: Vec<(Quota, Option<f64>)>,
+    debits: Arc<Vec<(Quota, Option<f64>)>>,
     at: Option<Timestamp>,
 }
 
 impl Admitted {
     /// What was debited for the quotas from `index` on, apart from the rest.
     pub(crate) fn split_off(&mut self, index: usize) -> Self {
-        let debits = self.debits.split_off(index.min(self.debits.len()));
+        let index = index.min(self.debits.len());
+        let debits = match index == self.debits.len() {
+            true => Arc::default(),
+            false => Arc::new(Arc::make_mut(&mut self.debits).split_off(index)),
+        };
         Self { debits, ..*self }
     }
 
     /// This and a later payment as one.
     pub(crate) fn and(mut self, later: Self) -> Self {
-        self.debits.extend(later.debits);
+        if !later.is_free() {
+            Arc::make_mut(&mut self.debits).extend(Arc::unwrap_or_clone(later.debits));
+        }
         Self { dialect: later.dialect, at: self.at.max(later.at), ..self }
     }
 
@@ -86,7 +99,7 @@ impl Admitted {
             }
             Some((quota, None))
         };
-        Self { debits: self.debits.iter().filter_map(part).collect(), ..*self }
+        Self { debits: Arc::new(self.debits.iter().filter_map(part).collect()), ..*self }
     }
 
     /// Whether nothing was debited.
@@ -96,40 +109,45 @@ impl Admitted {
 
     /// The response fields that tell what is left.
     pub fn fields(&self) -> HeaderMap {
-        let (quotas, left): (Vec<_>, Few<_>) = self.debits.iter().cloned().unzip();
-        self.dialect.granted(&quotas, &Grant { at: self.at, left })
+        let mut fields = HeaderMap::new();
+        self.mark(&mut fields);
+        fields
     }
 
     /// Adds the fields to those of a response.
     pub fn mark(&self, response: &mut HeaderMap) {
-        crate::fields::merge(response, &self.fields());
+        self.0.dialect.mark_granted(response, self.debits.iter().map(|(quota, left)| (quota, *left)));
     }
 }
 
 impl<S: BudgetStore> Limiter<S> {
     /// A limiter on this store, with the store's own clock and the fields of [`Dialect::Draft11`].
     pub fn new(store: S) -> Self {
-        Self {
+        Self(Arc::new(Settings {
             store,
             time: TimeSource::default(),
             dialect: Dialect::default(),
             time_limit: DEFAULT_TIME_LIMIT,
             renders: Renders::default(),
             observers: Observers::default(),
-        }
+        }))
+    }
+
+    fn set(&mut self) -> &mut Settings<S> {
+        Arc::make_mut(&mut self.0)
     }
 
     /// Sets where `now` comes from.
     #[must_use]
     pub fn time(mut self, time: TimeSource) -> Self {
-        self.time = time;
+        self.set().time = time;
         self
     }
 
     /// Sets the form in which clients are told how they stand.
     #[must_use]
     pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
+        self.set().dialect = dialect;
         self
     }
 
@@ -137,21 +155,21 @@ impl<S: BudgetStore> Limiter<S> {
     /// still debit, unless its store gives that back. Default 5 s: past it most callers have given up.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit = limit;
+        self.set().time_limit = limit;
         self
     }
 
     /// Sets how rejections read.
     #[must_use]
     pub fn render(mut self, render: impl Render) -> Self {
-        self.renders = Renders::new(render);
+        self.set().renders = Renders::new(render);
         self
     }
 
     /// Sets who is told of every decision.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observers = Observers::new(observer);
+        self.set().observers = Observers::new(observer);
         self
     }
 
@@ -177,9 +195,9 @@ impl<S: BudgetStore> Limiter<S> {
             return Ok(self.uncharged());
         }
         let charges = charges(&quotas);
-        let take = self.store.take(&charges, self.time.now());
+        let take = self.0.store.take(&charges, self.0.time.now());
         let decision = self.in_time(take).await;
-        self.decided(request, quotas, decision, &self.observers)
+        self.decided(request, quotas, decision, &self.0.observers)
     }
 
     /// What [`Limiter::decide`] would decide, with the tokens that are there as what is left. Writes nothing, and tells no
@@ -192,18 +210,22 @@ impl<S: BudgetStore> Limiter<S> {
             return Ok(self.uncharged());
         }
         let charges = charges(&quotas);
-        let peek = self.store.peek(&charges, self.time.now());
+        let peek = self.0.store.peek(&charges, self.0.time.now());
         let decision = self.in_time(peek).await;
         self.decided(request, quotas, decision, &Observers::default())
     }
 
-    /// What the store answers, unless it takes too long.
+    /// What the store answers, unless it takes too long. A store in memory answers at once, and no timer is made for it.
     async fn in_time<T, E: From<TakeError>>(
         &self,
         asked: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
+        let mut asked = pin!(asked);
+        if let Poll::Ready(answer) = future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await {
+            return answer;
+        }
         let late = |elapsed| TakeError::from(Unavailable::timed_out("budget", elapsed)).into();
-        tokio::time::timeout(self.time_limit, asked).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+        tokio::time::timeout(self.0.time_limit, asked).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
     }
 
     /// Takes the quotas and claims a key, in the `store` of both.
@@ -215,13 +237,13 @@ impl<S: BudgetStore> Limiter<S> {
         terms: &Terms,
     ) -> Result<Verdict, AdmissionError> {
         let charges = charges(quotas);
-        let now = self.time.now();
+        let now = self.0.time.now();
         self.in_time(store.admit(&charges, &key.record, &key.fingerprint, terms, now)).await
     }
 
     /// Tells that the quotas were granted.
     pub(crate) fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted {
-        self.admitted(quotas, grant, &self.observers)
+        self.admitted(quotas, grant, &self.0.observers)
     }
 
     /// Tells what came of the quotas, and whether the request may run.
@@ -231,13 +253,13 @@ impl<S: BudgetStore> Limiter<S> {
         quotas: Vec<Quota>,
         decision: Result<Decision, TakeError>,
     ) -> Admission {
-        self.admission(request, self.decided(request, quotas, decision, &self.observers))
+        self.admission(request, self.decided(request, quotas, decision, &self.0.observers))
     }
 
     fn admitted(&self, quotas: Vec<Quota>, grant: Grant, observers: &Observers) -> Admitted {
         tell(observers, &quotas, Event::Granted);
-        let debits = quotas.into_iter().zip(grant.left).collect();
-        Admitted { dialect: self.dialect, debits, at: grant.at }
+        let debits = Arc::new(quotas.into_iter().zip(grant.left).collect());
+        Admitted { dialect: self.0.dialect, debits, at: grant.at }
     }
 
     fn decided(
@@ -255,7 +277,7 @@ impl<S: BudgetStore> Limiter<S> {
                     debug!(scope = quota.name(), ?wait, "refused");
                     observers.tell(Event::Refused(&quota.charge.scope));
                 }
-                let fields = self.dialect.refused(&refused);
+                let fields = self.0.dialect.refused(&refused);
                 return Err(Box::new(Rejected { why: Rejection::Refused(refused), fields, id: None }));
             }
             Err(error) => error,
@@ -278,16 +300,16 @@ impl<S: BudgetStore> Limiter<S> {
     /// [`Rejected`] if the store could not; nothing was given back then.
     pub async fn refund(&self, request: &Parts, quotas: &[Quota]) -> Result<(), Box<Rejected>> {
         let charges = charges(quotas);
-        self.in_time(self.store.refund(&charges)).await.map_err(|error| failed(request, &error))
+        self.in_time(self.0.store.refund(&charges)).await.map_err(|error| failed(request, &error))
     }
 
     /// The problem that tells a rejection of this limiter in HTTP.
     pub fn problem(&self, request: &Parts, rejected: Rejected) -> Problem {
-        rejected.problem(request, &self.renders)
+        rejected.problem(request, &self.0.renders)
     }
 
     fn uncharged(&self) -> Admitted {
-        Admitted { dialect: self.dialect, ..Admitted::default() }
+        Admitted { dialect: self.0.dialect, ..Admitted::default() }
     }
 
     /// Gives back what an admission debited, for a request that did not run after all. If the store cannot, the tokens
@@ -296,14 +318,14 @@ impl<S: BudgetStore> Limiter<S> {
         if admitted.debits.is_empty() {
             return;
         }
-        let charges: Vec<Charge> = admitted.debits.into_iter().map(|(quota, _)| quota.charge).collect();
-        if let Err(cause) = self.in_time(self.store.refund(&charges)).await {
+        let charges: Few<Charge> = admitted.debits.iter().map(|(quota, _)| quota.charge.clone()).collect();
+        if let Err(cause) = self.in_time(self.0.store.refund(&charges)).await {
             warn!(error = %Causes(&cause), "a charge was not given back");
         }
     }
 }
 
-fn charges(quotas: &[Quota]) -> Vec<Charge> {
+fn charges(quotas: &[Quota]) -> Few<Charge> {
     quotas.iter().map(|quota| quota.charge.clone()).collect()
 }
 

@@ -29,7 +29,8 @@ impl Served {
     pub async fn start_tls(router: Router, tls: Option<Tls>, limits: Limits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let serving = tokio::spawn(admit_listen::serve_tls(listener, router, tls, limits, shutdown.clone()));
+        let serving =
+            tokio::spawn(admit_listen::serve_tls(listener, router, tls, limits, shutdown.clone(), None));
         Self { address, shutdown, serving }
     }
 

@@ -15,7 +15,6 @@ mod ticket;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 
 use crate::bearer;
@@ -31,15 +30,15 @@ pub(crate) use text::present;
 /// What the handlers share.
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
-    decider: Decider,
+    decider: Arc<Decider>,
     metrics: Metrics,
 }
 
 /// `/v1/…` for those who may ask, and `/openapi.json` for everybody.
-pub(crate) fn router(decider: Decider, metrics: Metrics) -> Router {
+pub(crate) fn router(decider: Arc<Decider>, metrics: Metrics) -> Router {
     let policy: Arc<Policy> = decider.policy.clone();
     let document = document(&policy);
-    Router::new()
+    let calls = Router::new()
         .route("/v1/take", post(take::take))
         .route("/v1/peek", post(take::peek))
         .route("/v1/refund", post(take::refund))
@@ -47,8 +46,8 @@ pub(crate) fn router(decider: Decider, metrics: Metrics) -> Router {
         .route("/v1/idempotency/renew", post(idempotency::renew))
         .route("/v1/idempotency/complete", post(idempotency::complete))
         .route("/v1/idempotency/release", post(idempotency::release))
-        .method_not_allowed_fallback(problems::method_not_allowed)
-        .layer(from_fn_with_state(policy, bearer::check))
+        .method_not_allowed_fallback(problems::method_not_allowed);
+    bearer::guard(calls, &policy)
         .with_state(Api { decider, metrics })
         .route("/openapi.json", get(async move || axum::Json(document)))
 }

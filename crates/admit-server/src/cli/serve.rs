@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use admit::Budget;
-use admit_listen::{Limits, serve_tls};
+use admit_listen::{Limits, Workers, serve_tls};
 use admit_store::AnyStore;
 use admit_store::maintenance::Maintenance;
 use clap::Args;
@@ -171,10 +171,12 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let admin = admin::router(running.clone());
     let certificates = running.certificates().clone();
     let (tls, limits) = (certificates.admin, Limits::default());
-    let admin = tokio::spawn(serve_tls(admin_listener, admin, tls, limits, shutdown.clone()));
+    let admin = tokio::spawn(serve_tls(admin_listener, admin, tls, limits, shutdown.clone(), None));
     let limits = Limits { connections: server.connections, ..Limits::default() };
     let over = AbortOnDropHandle::new(tokio::spawn(over(limits.shutdown_time, shutdown.clone())));
-    serve_tls(listener, running.router(), certificates.main, limits, shutdown).await;
+    // They outlive the listener: what runs under a key goes on on them.
+    let workers = Workers::start().into_diagnostic().wrap_err("no threads can be started")?;
+    serve_tls(listener, running.router(), certificates.main, limits, shutdown, Some(&workers)).await;
     // What runs under a key goes on when its client has gone.
     tokio::select! {
         biased;

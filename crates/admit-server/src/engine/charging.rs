@@ -55,8 +55,7 @@ pub(super) fn quota(
     plan: Option<&str>,
 ) -> Quota {
     let budget = rule.budget_of(tenant, plan);
-    let reason = format!("{budget} by {}", rule.by);
-    let mut quota = Quota::new(rule.scope.clone(), key, budget, reason).cost(cost);
+    let mut quota = Quota::new(rule.scope.clone(), key, budget, rule.reason_of(budget)).cost(cost);
     if rule.spent_by_replays {
         quota = quota.spent_by_replays();
     }

@@ -13,10 +13,11 @@ mod schemas;
 mod status;
 
 use std::future::ready;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::{from_fn_with_state, map_request};
+use axum::middleware::map_request;
 use axum::routing::{any_service, post};
 use envoy_types::pb::envoy::service::auth::v3::authorization_server::AuthorizationServer;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
@@ -36,22 +37,22 @@ const MAX_CALL_BYTES: usize = MAX_MESSAGE_BYTES + 5;
 /// Decides on the requests of Envoy's protocol. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimits {
-    decider: Decider,
+    decider: Arc<Decider>,
 }
 
 /// The gRPC services, by their paths: these are fixed, so that no prefix stands before them.
 /// `authorize` decides on requests as they are.
-pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
+pub(crate) fn grpc(decider: Arc<Decider>, authorize: Router) -> Router {
     let (policy, limits) = (decider.policy.clone(), RateLimits { decider: decider.clone() });
     let ahead = decider.read_ahead.clone();
     let limits = RateLimitServiceServer::new(limits).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let checks = AuthorizationServer::new(authorization::Checks(authorize));
     let checks = checks.max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let health = HealthServer::new(health::StoreHealth(decider.store));
-    Router::new()
+    let health = HealthServer::new(health::StoreHealth(decider.store.clone()));
+    let calls = Router::new()
         .route("/envoy.service.ratelimit.v3.RateLimitService/{method}", any_service(limits))
-        .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks))
-        .layer(from_fn_with_state(policy, bearer::check_call))
+        .route("/envoy.service.auth.v3.Authorization/{method}", any_service(checks));
+    bearer::guard_calls(calls, &policy)
         // A probe has no token, and learns no more than from `/readyz`.
         .route("/grpc.health.v1.Health/{method}", any_service(health))
         .layer(map_request(move |request: Request| {
@@ -60,11 +61,9 @@ pub(crate) fn grpc(decider: Decider, authorize: Router) -> Router {
 }
 
 /// `POST /json`.
-pub(crate) fn json(decider: Decider) -> Router {
+pub(crate) fn json(decider: Arc<Decider>) -> Router {
     let policy = decider.policy.clone();
-    Router::new()
-        .route("/json", post(json::answer))
-        .layer(from_fn_with_state(policy, bearer::check))
+    bearer::guard(Router::new().route("/json", post(json::answer)), &policy)
         .with_state(RateLimits { decider })
 }
 

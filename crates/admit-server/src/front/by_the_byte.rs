@@ -4,29 +4,23 @@ use std::sync::Arc;
 
 use admit_tower::Admitted;
 use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::extract::Request;
 
 use super::Front;
 use super::plan::Planned;
 use crate::body_bytes::Announced;
 use crate::engine::Debited;
 
-/// Has what shadows debit for bytes that do not come given back, whether or not the request may run.
-pub(super) async fn shadowed_by_the_byte(
-    State(front): State<Front>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let planned = request.extensions().get::<Planned>().filter(|planned| planned.is_announced);
-    if let Some(shadows) = planned.map(|planned| planned.shadows.clone()) {
-        request = request.map(|body| front.given_back(body, shadows));
-    }
-    next.run(request).await
-}
-
 impl Front {
+    /// Has what shadows debit for bytes that do not come given back, whether or not the request may run.
+    pub(super) fn shadowed_by_the_byte(&self, request: Request) -> Request {
+        let planned = request.extensions().get::<Planned>().filter(|planned| planned.is_announced);
+        match planned.map(|planned| planned.shadows.clone()) {
+            Some(shadows) => request.map(|body| self.given_back(body, shadows)),
+            None => request,
+        }
+    }
+
     /// Has what was paid for bytes that do not come given back.
     pub(super) fn paid_by_the_byte(&self, request: Request) -> Request {
         let is_announced = request.extensions().get::<Planned>().is_some_and(|planned| planned.is_announced);

@@ -1,23 +1,26 @@
 //! The way of a request through the server: it is planned, held to its budgets, run once for its idempotency key, and then
 //! forwarded, or the front that asks about it is answered.
 
+mod answers;
 mod by_the_byte;
 mod plan;
 
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use admit::{Clock, MonotonicClock};
 use admit_store::AnyStore;
-use admit_tower::{BudgetLayer, BudgetPolicy, CorrelationId, IdempotencyLayer, Problem};
+use admit_tower::{BudgetLayer, BudgetPolicy, IdempotencyLayer, Problem};
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::extract::Request;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::any;
+use futures::future::{Either, Ready, ready};
 use http::StatusCode;
 use http::request::Parts;
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::authorize::{self, AUTHORIZE};
 use crate::bounds::Bounds;
@@ -27,8 +30,8 @@ use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::policy::{Keys, Policy};
 use crate::{api, envoy};
-use by_the_byte::shadowed_by_the_byte;
-use plan::{Planned, Then, plan};
+pub(crate) use answers::Answers;
+use plan::{Planned, Then, planned};
 
 /// The longest body that is read for a key or a cost, in bytes.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -36,7 +39,7 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 /// What decides about requests. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Front {
-    decider: Decider,
+    decider: Arc<Decider>,
     keys: Arc<Keys>,
     metrics: Metrics,
     bounds: Bounds,
@@ -52,7 +55,7 @@ impl Front {
 
     /// Decides by this policy, on this store and what is held of it.
     pub fn over(policy: Arc<Policy>, keys: Arc<Keys>, store: Store, metrics: Metrics) -> Self {
-        let decider = Decider::new(policy, store, metrics.clone());
+        let decider = Arc::new(Decider::new(policy, store, metrics.clone()));
         let bounds = Bounds { read_ahead: decider.read_ahead.clone(), ..Bounds::default() };
         Self { decider, keys, metrics, bounds }
     }
@@ -60,25 +63,34 @@ impl Front {
     /// Shares bounds with other fronts, in place of bounds of its own.
     #[must_use]
     pub fn within(mut self, bounds: Bounds) -> Self {
-        self.decider.read_ahead = bounds.read_ahead.clone();
+        Arc::make_mut(&mut self.decider).read_ahead = bounds.read_ahead.clone();
         self.bounds = bounds;
         self
     }
 
     /// The decision service, for other proxies and for services in any language.
     pub fn decide(self) -> Router {
+        self.decides().router()
+    }
+
+    /// The gateway, held to the policy's budgets. It has all paths but those behind the policy's prefix for decisions.
+    pub fn in_front_of(self, gateway: Gateway) -> Router {
+        self.forwards(gateway).router()
+    }
+
+    /// [`Front::decide`], without a router around it.
+    pub(crate) fn decides(self) -> Answers {
         let service = match self.prefix() {
             Some(prefix) => Router::new().nest(&prefix, self.decisions()),
             None => self.decisions(),
         };
-        service
-            .merge(envoy::grpc(self.decider.clone(), self.on_requests()))
-            .fallback(async || {
+        let service =
+            service.merge(envoy::grpc(self.decider.clone(), self.on_requests())).fallback(async || {
                 let detail = "this is a decision service: ask /authorize, or see /openapi.json";
                 let problem = Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found");
                 problem.into_response::<Body>()
-            })
-            .layer(from_fn_with_state(self, count))
+            });
+        Answers::counted(self.metrics, move |request| answer(service.clone(), request))
     }
 
     fn prefix(&self) -> Option<String> {
@@ -97,7 +109,7 @@ impl Front {
     fn on_requests(&self) -> Router {
         Router::new()
             .fallback_service(self.budgets().layer(any(authorize::allow)))
-            .layer(from_fn_with_state((self.clone(), Then::Tell), plan))
+            .layer(from_fn_with_state(Arc::new(self.clone()), planned))
     }
 
     fn budgets(&self) -> BudgetLayer<Store, impl BudgetPolicy + use<>> {
@@ -106,8 +118,8 @@ impl Front {
         })
     }
 
-    /// The gateway, held to the policy's budgets. It has all paths but those behind the policy's prefix for decisions.
-    pub fn in_front_of(self, gateway: Gateway) -> Router {
+    /// [`Front::in_front_of`], without a router around it.
+    pub(crate) fn forwards(self, gateway: Gateway) -> Answers {
         let once = IdempotencyLayer::new(self.decider.store.clone(), |request: &Parts| {
             request.extensions.get::<Planned>()?.idempotent.clone()
         });
@@ -115,31 +127,54 @@ impl Front {
         let once = once.runs(self.bounds.runs.clone()).read_ahead(self.bounds.read_ahead.clone());
         let once = once.render(of_a_record).observer(self.metrics.clone());
         let once = if gateway.may_speak_grpc() { once.before_grpc() } else { once };
-        let front = self.clone();
-        let gateway = gateway.map_request(move |request: Request<admit_tower::Body<Body>>| {
-            front.paid_by_the_byte(request.map(Body::new))
-        });
-        let gateway = Router::new()
-            .fallback_service(once.layer(gateway))
-            .layer(from_fn_with_state(self.clone(), shadowed_by_the_byte))
-            .layer(from_fn_with_state((self.clone(), Then::Forward), plan));
-        let front = match self.prefix() {
-            Some(prefix) => Router::new()
-                .nest(&prefix, self.decisions())
-                .merge(envoy::grpc(self.decider.clone(), self.on_requests()))
-                .fallback_service(gateway),
-            None => gateway,
+        let front = Arc::new(self);
+        let runs = once.layer(gateway.map_request({
+            let front = Arc::clone(&front);
+            move |request: Request<admit_tower::Body<Body>>| front.paid_by_the_byte(request.map(Body::new))
+        }));
+        let forward = {
+            let front = Arc::clone(&front);
+            move |request| Arc::clone(&front).forward(runs.clone(), request)
         };
-        front.layer(from_fn(unambiguous)).layer(from_fn_with_state(self, count))
+        let metrics = front.metrics.clone();
+        let Some(prefix) = front.prefix() else { return Answers::counted(metrics, unambiguously(forward)) };
+        let forward = service_fn(move |request| {
+            let forwarded = forward(request);
+            async move { Ok::<_, Infallible>(forwarded.await) }
+        });
+        let both = Router::new()
+            .nest(&prefix, front.decisions())
+            .merge(envoy::grpc(front.decider.clone(), front.on_requests()))
+            .fallback_service(forward);
+        Answers::counted(metrics, unambiguously(move |request| answer(both.clone(), request)))
+    }
+
+    /// The way of a request through the gateway, of which `runs` is what is held to budgets and keys.
+    async fn forward<S>(self: Arc<Self>, runs: S, request: Request) -> Response
+    where
+        S: Service<Request, Response = http::Response<admit_tower::Body<Body>>, Error = Infallible>,
+    {
+        match self.plan(Then::Forward, request).await {
+            ControlFlow::Continue(request) => {
+                let Ok(response) = runs.oneshot(self.shadowed_by_the_byte(request)).await;
+                response.map(Body::new)
+            }
+            ControlFlow::Break(answer) => answer,
+        }
     }
 }
 
-/// Counts the answer. All that is logged of the request has one id.
-async fn count(State(front): State<Front>, mut request: Request, next: Next) -> Response {
-    request.extensions_mut().get_or_insert_with(CorrelationId::random);
-    let clock = MonotonicClock::start();
-    let started = clock.now();
-    let response = next.run(request).await;
-    front.metrics.answered(response.status().as_u16(), clock.now().since(started));
+async fn answer(router: Router, request: Request) -> Response {
+    let Ok(response) = router.oneshot(request).await;
     response
+}
+
+/// Refuses what two servers could take for two requests.
+fn unambiguously<A: Future<Output = Response> + Send>(
+    forward: impl Fn(Request) -> A + Clone + Send + Sync + 'static,
+) -> impl Fn(Request) -> Either<Ready<Response>, A> + Clone + Send + Sync + 'static {
+    move |request| match unambiguous(&request) {
+        Some(refusal) => Either::Left(ready(refusal)),
+        None => Either::Right(forward(request)),
+    }
 }

@@ -1,6 +1,8 @@
 //! What a request is charged and how it is kept from running twice, worked out before anything is done about it.
 
 use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use admit_listen::Peer;
 use admit_tower::{Idempotent, Problem, Quota, Rejection, strict_json};
@@ -39,62 +41,71 @@ pub(super) enum Then {
     Tell,
 }
 
-/// Works out what the request is charged, and how it is kept from running twice.
-pub(super) async fn plan(
-    State((front, then)): State<(Front, Then)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let reading = match Reading::of(parts.uri.path()) {
-        Ok(reading) => reading,
-        Err(error) => return ambiguous(&error),
-    };
-    let (route, names) = match front.decider.policy.routes.find_read(&parts.method, &reading) {
-        Ok(Some(found)) => found,
-        Ok(None) => return next.run(Request::from_parts(parts, body)).await, // The policy says nothing of it.
-        Err(error) => return ambiguous(&error),
-    };
-    // Unknown keys are refused before any bucket is touched.
-    let identity = front.identity(&parts.headers);
-    if identity.is_none() && front.asks_for_identity(route) {
-        return bearer::unknown("send a known API key").into_response();
+/// Plans a request that somebody asks about.
+pub(super) async fn planned(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+    match front.plan(Then::Tell, request).await {
+        ControlFlow::Continue(request) => next.run(request).await,
+        ControlFlow::Break(answer) => answer,
     }
-    let announced = body.size_hint().exact();
-    let asks_for_body = front.asks_for_body(route);
-    let is_read = asks_for_body || announced.is_none() && front.asks_for_length(route);
-    let (json, is_unreadable, body) = match is_read {
-        true => match body::whole(&front.decider.read_ahead, body, MAX_BODY_BYTES).await {
-            Ok(read) => {
-                let json = asks_for_body.then(|| strict_json::parse(&read.bytes).ok());
-                let is_unreadable = json == Some(None) && !read.bytes.is_empty();
-                (json.flatten(), is_unreadable, Body::new(read.into_body::<Body>()))
-            }
-            Err(Rejection::BodyTooLarge { .. }) if !asks_for_body => return refuse(&Malformed::Length),
-            Err(rejection) => return rejection.problem().into_response(),
-        },
-        false => (None, false, body),
-    };
-    let facts = Facts {
-        method: &parts.method,
-        path: &reading.path,
-        names,
-        query: parts.uri.query(),
-        headers: &parts.headers,
-        client: front.client(&parts),
-        identity,
-        body_bytes: announced.or_else(|| body.size_hint().exact()),
-        json: json.as_ref(),
-        is_unreadable,
-        entries: &[],
-    };
-    let (planned, shadows) = match front.planned(route, &facts, then) {
-        Ok((planned, shadows)) => (Planned { is_announced: !is_read, ..planned }, shadows),
-        Err(malformed) => return refuse(&malformed),
-    };
-    let shadows = front.decider.charge_shadows(&parts, shadows).await;
-    parts.extensions.insert(Planned { shadows, ..planned });
-    next.run(Request::from_parts(parts, body)).await
+}
+
+impl Front {
+    /// Works out what the request is charged, and how it is kept from running twice, or why it is answered at once.
+    pub(super) async fn plan(&self, then: Then, request: Request) -> ControlFlow<Response, Request> {
+        use ControlFlow::{Break, Continue};
+        let (mut parts, body) = request.into_parts();
+        let reading = match Reading::of(parts.uri.path()) {
+            Ok(reading) => reading,
+            Err(error) => return Break(ambiguous(&error)),
+        };
+        let (route, names) = match self.decider.policy.routes.find_read(&parts.method, &reading) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Continue(Request::from_parts(parts, body)), // The policy says nothing of it.
+            Err(error) => return Break(ambiguous(&error)),
+        };
+        // Unknown keys are refused before any bucket is touched.
+        let identity = self.identity(&parts.headers);
+        if identity.is_none() && self.asks_for_identity(route) {
+            return Break(bearer::unknown("send a known API key").into_response());
+        }
+        let announced = body.size_hint().exact();
+        let asks_for_body = self.asks_for_body(route);
+        let is_read = asks_for_body || announced.is_none() && self.asks_for_length(route);
+        let (json, is_unreadable, body) = match is_read {
+            true => match body::whole(&self.decider.read_ahead, body, MAX_BODY_BYTES).await {
+                Ok(read) => {
+                    let json = asks_for_body.then(|| strict_json::parse(&read.bytes).ok());
+                    let is_unreadable = json == Some(None) && !read.bytes.is_empty();
+                    (json.flatten(), is_unreadable, Body::new(read.into_body::<Body>()))
+                }
+                Err(Rejection::BodyTooLarge { .. }) if !asks_for_body => {
+                    return Break(refuse(&Malformed::Length));
+                }
+                Err(rejection) => return Break(rejection.problem().into_response()),
+            },
+            false => (None, false, body),
+        };
+        let facts = Facts {
+            method: &parts.method,
+            path: &reading.path,
+            names,
+            query: parts.uri.query(),
+            headers: &parts.headers,
+            client: self.client(&parts),
+            identity,
+            body_bytes: announced.or_else(|| body.size_hint().exact()),
+            json: json.as_ref(),
+            is_unreadable,
+            entries: &[],
+        };
+        let (planned, shadows) = match self.planned(route, &facts, then) {
+            Ok((planned, shadows)) => (Planned { is_announced: !is_read, ..planned }, shadows),
+            Err(malformed) => return Break(refuse(&malformed)),
+        };
+        let shadows = self.decider.charge_shadows(&parts, shadows).await;
+        parts.extensions.insert(Planned { shadows, ..planned });
+        Continue(Request::from_parts(parts, body))
+    }
 }
 
 /// What would be charged could be another thing than what runs.

@@ -125,7 +125,8 @@ impl Gateway {
         let encrypted = request.extensions().get::<Encrypted>().is_some();
         forwarded::set(request.headers_mut(), peer, encrypted, &self.trusted);
 
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.clear(); // They are about the request as it came.
         let path = parts.uri.path_and_query().cloned();
         let (progress, progresses) = watch::channel(Progress { pieces: 0, request: Phase::Upstream });
         let idle = shared.upstreams.limits.idle;
@@ -133,14 +134,20 @@ impl Gateway {
         let mut total = timer(shared.upstreams.limits.total);
         let mut failure = Failure::Connect; // Of the last upstream; there is one.
         // Where all of them have refused the request unread, the first is asked once more.
+        // Where nothing is left to try, the head need not be kept.
+        let tries = order.len() + usize::from(order.iter().any(|member| member.target.has_http2()));
+        let mut kept = Some(parts);
         for (i, member) in order.iter().chain(order.first()).enumerate() {
             if i == order.len() && failure != Failure::Refused {
                 break;
             }
+            let parts = if i + 1 < tries { kept.clone() } else { kept.take() };
+            let Some(parts) = parts else { break };
             let target = &member.target;
-            let mut request = Request::from_parts(parts.clone(), upload.clone());
+            let mut request = Request::from_parts(parts, upload.clone());
             target.address(&mut request, path.clone());
-            let sending = target.client(upgrade.is_some()).request(request);
+            let Some(client) = target.client(upgrade.is_some()) else { break };
+            let sending = client.request(request);
             let head = shared.head(sending, progresses.clone(), &mut total).await;
             let (failed, cause) = match head {
                 Ok(response) => {

@@ -47,6 +47,9 @@ impl Rotation {
     }
 
     fn order_at(&self, now: Timestamp) -> Vec<&Member> {
+        if let [only] = &self.members[..] {
+            return vec![only];
+        }
         let first = self.next.fetch_add(1, Ordering::Relaxed) % self.members.len().max(1);
         let (later, sooner) = self.members.split_at(first);
         let mut order: Vec<&Member> = sooner.iter().chain(later).collect();
@@ -75,7 +78,10 @@ impl Rotation {
     }
 
     pub(super) fn take_in(&self, member: &Member) {
-        if member.out_until.swap(IN, Ordering::Relaxed) != IN {
+        // Looked at first, as each request comes here and they would take the value from one another.
+        if member.out_until.load(Ordering::Relaxed) != IN
+            && member.out_until.swap(IN, Ordering::Relaxed) != IN
+        {
             tracing::info!(upstream = %member.target, "an upstream that was left out is back");
         }
     }

@@ -4,9 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use admit_listen::Workers;
 use http::header::{HOST, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Uri, Version};
@@ -24,8 +26,8 @@ use crate::policy::{Upstream, UpstreamLimits};
 /// How long a connection is kept that nobody uses. Most servers close theirs after some time more, so that few requests
 /// meet one that is being closed.
 const POOL_TIME: Duration = Duration::from_secs(15);
-/// How many unused connections are kept to one upstream: as many as the listener has clients. Streams of HTTP/2 beyond
-/// that make new ones.
+/// How many unused connections each worker keeps to one upstream: as many as the listener has clients. Streams of HTTP/2
+/// beyond that make new ones.
 const POOL_SIZE: usize = 1_024;
 /// How much of a response of HTTP/1.1 is read ahead, and the largest head of one, in bytes.
 const READ_AHEAD: usize = 64 << 10;
@@ -53,7 +55,8 @@ pub(super) struct Target {
     kind: Kind,
     scheme: Scheme,
     authority: Authority,
-    client: Client<Connector, Upload>,
+    /// One for each worker: a connection is driven by the thread that made it.
+    clients: Arc<[Client<Connector, Upload>]>,
     /// For requests that ask for an upgrade, which only HTTP/1.1 has.
     upgrades: Option<Client<Connector, Upload>>,
 }
@@ -77,12 +80,14 @@ impl Target {
         let (one, both) = (https().enable_http1(), https().enable_all_versions());
         let one = InTime { connector: one.wrap_connector(tcp.clone()), limit: limits.connect };
         let both = InTime { connector: both.wrap_connector(tcp), limit: limits.connect };
-        let (client, upgrades) = match kind {
-            Kind::Clear => (builder().build(one.clone()), Some(builder().build(one))),
-            Kind::Encrypted => (builder().build(both), Some(builder().build(one))),
-            Kind::Http2 => (builder().http2_only(true).build(one), None),
+        let client = || match kind {
+            Kind::Clear => builder().build(one.clone()),
+            Kind::Encrypted => builder().build(both.clone()),
+            Kind::Http2 => builder().http2_only(true).build(one.clone()),
         };
-        Some(Self { kind, scheme, authority, client, upgrades })
+        let clients = (0..Workers::count()).map(|_| client()).collect();
+        let upgrades = (kind != Kind::Http2).then(|| builder().build(one.clone()));
+        Some(Self { kind, scheme, authority, clients, upgrades })
     }
 
     /// Whether it can be asked for an upgrade.
@@ -95,8 +100,8 @@ impl Target {
         self.kind != Kind::Clear
     }
 
-    pub(super) fn client(&self, upgrade: bool) -> &Client<Connector, Upload> {
-        self.upgrades.as_ref().filter(|_| upgrade).unwrap_or(&self.client)
+    pub(super) fn client(&self, upgrade: bool) -> Option<&Client<Connector, Upload>> {
+        self.upgrades.as_ref().filter(|_| upgrade).or_else(|| self.clients.get(Workers::index()))
     }
 
     /// Puts the upstream's address into a request. An upstream in the clear sees the `Host` that the client sent; the

@@ -2,7 +2,6 @@
 //! one would be served by the other.
 
 use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::header::{CONNECTION, HOST};
 use http::uri::Authority;
@@ -10,14 +9,14 @@ use http::{HeaderValue, Method, StatusCode, Version};
 
 use super::failure::problem;
 
-/// Answers those with 400, before they are charged.
-pub(crate) async fn unambiguous(request: Request, next: Next) -> Response {
-    let Err(why) = check(&request) else { return next.run(request).await };
+/// The answer to those, 400, before they are charged.
+pub(crate) fn unambiguous(request: &Request) -> Option<Response> {
+    let why = check(request).err()?;
     let mut response = problem(StatusCode::BAD_REQUEST, why, "bad_request").into_response();
     if request.version() < Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response
+    Some(response)
 }
 
 fn check<B>(request: &Request<B>) -> Result<(), &'static str> {

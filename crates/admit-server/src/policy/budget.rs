@@ -24,6 +24,8 @@ pub struct BudgetRule {
     pub tenants: BTreeMap<String, Budget>,
     /// Whose bucket a request is charged on.
     pub by: KeySource,
+    /// What a caller of `budget` reads that is refused: it is written once.
+    reason: String,
     /// How much a request costs.
     pub cost: CostSource,
     /// Whether a replay of an idempotent request is charged as well.
@@ -62,14 +64,21 @@ impl BudgetRule {
         own.or_else(planned).copied().unwrap_or(self.budget)
     }
 
+    /// What a caller reads that is refused, who has this much.
+    pub fn reason_of(&self, budget: Budget) -> String {
+        if budget == self.budget { self.reason.clone() } else { reason(budget, &self.by) }
+    }
+
     /// An enforced budget of one token a request.
     pub(super) fn plain(scope: Scope, budget: Budget, by: KeyPart) -> Self {
+        let by = KeySource { parts: vec![by] };
         Self {
+            reason: reason(budget, &by),
             scope,
             budget,
             plans: BTreeMap::new(),
             tenants: BTreeMap::new(),
-            by: KeySource { parts: vec![by] },
+            by,
             cost: CostSource::Constant(Cost::ONE),
             spent_by_replays: false,
             when_unavailable: WhenUnavailable::Refuse,
@@ -119,12 +128,14 @@ impl BudgetRule {
             check_lease(share, budget, &cost, section.span_of("lease"), problems);
         }
         section.finish();
+        let (budget, by) = (budget?, by?);
         Some(Self {
+            reason: reason(budget, &by),
             scope: scope.ok()?,
-            budget: budget?,
+            budget,
             plans,
             tenants,
-            by: by?,
+            by,
             cost,
             spent_by_replays: spent_by_replays.unwrap_or(false),
             when_unavailable: when_unavailable.unwrap_or(WhenUnavailable::Refuse),
@@ -132,6 +143,10 @@ impl BudgetRule {
             lease,
         })
     }
+}
+
+fn reason(budget: Budget, by: &KeySource) -> String {
+    format!("{budget} by {by}")
 }
 
 /// A slice has to be for more than the request that it is taken for.

@@ -12,6 +12,7 @@ mod metrics;
 mod store_keys;
 mod watch;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,18 +21,18 @@ use admit_store::AnyStore;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::from_fn;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tower::{ServiceExt, service_fn};
+use tower::service_fn;
 
 use crate::Front;
 use crate::bounds::Bounds;
 use crate::certificates::Certificates;
 use crate::engine::Store;
+use crate::front::Answers;
 use crate::gateway::Gateway;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
@@ -64,7 +65,7 @@ pub struct InForce {
     pub since: Timestamp,
     /// What its files had.
     content: Content,
-    router: Router,
+    answers: Answers,
     gateway: Option<Gateway>,
 }
 
@@ -180,11 +181,13 @@ impl Running {
     /// Serves every request by the policy that is in force when it comes.
     pub fn router(&self) -> Router {
         let running = self.clone();
-        Router::new()
-            .fallback_service(service_fn(move |request: Request| {
-                running.in_force().router.clone().oneshot(request)
-            }))
-            .layer(from_fn(trace::requests))
+        Router::new().fallback_service(service_fn(move |request: Request| {
+            let running = running.clone();
+            async move {
+                let answer = |request| running.0.in_force.load().answers.answer(request);
+                Ok::<_, Infallible>(trace::request(request, answer).await)
+            }
+        }))
     }
 
     /// The policy in force.
@@ -284,11 +287,11 @@ impl InForce {
         let keys = Arc::new(keys);
         let front = Front::over(policy.clone(), keys.clone(), leased.clone(), metrics.clone());
         let front = front.within(bounds.clone());
-        let router = match &gateway {
-            Some(gateway) => front.in_front_of(gateway.clone()),
-            None => front.decide(),
+        let answers = match &gateway {
+            Some(gateway) => front.forwards(gateway.clone()),
+            None => front.decides(),
         };
-        Self { policy, keys, store, leased, since: SystemClock.now(), content, router, gateway }
+        Self { policy, keys, store, leased, since: SystemClock.now(), content, answers, gateway }
     }
 
     /// What forwards requests, if the policy names an upstream.

@@ -6,10 +6,9 @@ mod otlp;
 use std::io::IsTerminal;
 
 use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::Response;
 use tracing::field::Empty;
-use tracing::{Instrument, Level, Metadata, Span};
+use tracing::{Instrument, Level, Metadata};
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -65,7 +64,10 @@ fn is_logged(metadata: &Metadata<'_>) -> bool {
 
 /// A span for each request, within the trace that the client began, if it did (`traceparent`). What the request is
 /// forwarded with names this span.
-pub(crate) async fn requests(request: Request, next: Next) -> Response {
+pub(crate) async fn request<A: Future<Output = Response>>(
+    request: Request,
+    answer: impl FnOnce(Request) -> A,
+) -> Response {
     let span = tracing::info_span!(
         target: TARGET,
         "request",
@@ -76,11 +78,10 @@ pub(crate) async fn requests(request: Request, next: Next) -> Response {
     );
     #[cfg(feature = "otlp")]
     let request = otlp::join(&span, request);
-    let response = next.run(request).instrument(span.clone()).await;
-    told(&span, &response);
-    response
-}
-
-fn told(span: &Span, response: &Response) {
+    if span.is_disabled() {
+        return answer(request).await;
+    }
+    let response = answer(request).instrument(span.clone()).await;
     span.record("http.response.status_code", response.status().as_u16());
+    response
 }

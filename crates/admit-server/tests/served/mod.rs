@@ -40,7 +40,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (limits, never) = (Limits::default(), CancellationToken::new());
-        let serving = admit_listen::serve_tls(listener, router, tls, limits, never);
+        let serving = admit_listen::serve_tls(listener, router, tls, limits, never, None);
         Self { address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
     }
 
