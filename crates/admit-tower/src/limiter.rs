@@ -116,7 +116,7 @@ impl Admitted {
 
     /// Adds the fields to those of a response.
     pub fn mark(&self, response: &mut HeaderMap) {
-        self.0.dialect.mark_granted(response, self.debits.iter().map(|(quota, left)| (quota, *left)));
+        self.dialect.mark_granted(response, self.debits.iter().map(|(quota, left)| (quota, *left)));
     }
 }
 

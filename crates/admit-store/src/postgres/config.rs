@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::queue::Waits;
+
 /// How to reach PostgreSQL, and the bounds that hold there.
 ///
 /// ```
@@ -65,6 +67,13 @@ impl PostgresConfig {
             migrate: true,
             tls: None,
         }
+    }
+}
+
+impl PostgresConfig {
+    /// How long the caller of a statement that is shared waits for it.
+    pub(super) fn waits(&self) -> Waits {
+        Waits { to_begin: self.acquire_timeout, to_end: self.acquire_timeout + self.statement_timeout }
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Operations in the order in which they came.
 pub(super) struct Queue<T> {
@@ -11,6 +15,8 @@ pub(super) struct Queue<T> {
 
 struct State<T> {
     waiting: VecDeque<T>,
+    /// How many have left it, ever.
+    begun: u64,
     /// Whether a task takes from it.
     driven: bool,
 }
@@ -22,6 +28,19 @@ pub(super) struct QueueFull {
     max: usize,
 }
 
+/// Where an operation came in the order of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position(u64);
+
+/// How long a caller waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    /// For those before it.
+    pub(super) to_begin: Duration,
+    /// For its own statement, after that.
+    pub(super) to_end: Duration,
+}
+
 /// Who has it takes from the queue until [`Queue::next`] gives nothing.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
@@ -29,18 +48,39 @@ pub(super) struct Drive(());
 
 impl<T> Queue<T> {
     pub(super) fn new(max: usize) -> Self {
-        Self { state: Mutex::new(State { waiting: VecDeque::new(), driven: false }), max }
+        Self { state: Mutex::new(State { waiting: VecDeque::new(), begun: 0, driven: false }), max }
     }
 
     /// Adds an operation. If nobody drives, the caller has to see to it.
-    pub(super) fn push(&self, operation: T) -> Result<Option<Drive>, QueueFull> {
+    pub(super) fn push(&self, operation: T) -> Result<(Position, Option<Drive>), QueueFull> {
         let mut state = self.lock();
         if state.waiting.len() >= self.max {
             return Err(QueueFull { max: self.max });
         }
+        let position = Position(state.begun + state.waiting.len() as u64);
         state.waiting.push_back(operation);
         let drives = !std::mem::replace(&mut state.driven, true);
-        Ok(drives.then_some(Drive(())))
+        Ok((position, drives.then_some(Drive(()))))
+    }
+
+    /// Whether an operation was taken from the queue.
+    fn has_begun(&self, position: Position) -> bool {
+        position.0 < self.lock().begun
+    }
+
+    /// What an operation comes to. Nothing if it does not begin in time, or does not end: then it may never be taken, as by a
+    /// drive in a runtime that nobody runs.
+    pub(super) async fn answer<A>(
+        &self,
+        position: Position,
+        answer: &mut oneshot::Receiver<A>,
+        waits: Waits,
+    ) -> Option<Result<A, oneshot::error::RecvError>> {
+        match timeout(waits.to_begin, &mut *answer).await {
+            Ok(answer) => Some(answer),
+            Err(_) if !self.has_begun(position) => None,
+            Err(_) => timeout(waits.to_end, answer).await.ok(),
+        }
     }
 
     /// Lets those callers come that are ready to, up to `max`: most were woken by the answers of the statement before.
@@ -68,14 +108,16 @@ impl<T> Queue<T> {
             state.driven = false;
             return None;
         }
-        let count = state.waiting.iter().take_while(|operation| joins(operation)).count();
-        Some((drive, state.waiting.drain(..count.max(1)).collect()))
+        let count = state.waiting.iter().take_while(|operation| joins(operation)).count().max(1);
+        state.begun += count as u64;
+        Some((drive, state.waiting.drain(..count).collect()))
     }
 
     /// Ends a drive that was cut short, and gives what nobody will come for.
     pub(super) fn abandon(&self) -> Vec<T> {
         let mut state = self.lock();
         state.driven = false;
+        state.begun += state.waiting.len() as u64;
         state.waiting.drain(..).collect()
     }
 
@@ -92,16 +134,20 @@ mod tests {
     #[test]
     fn one_drives_at_a_time_and_nothing_is_left_behind() {
         let queue = Queue::new(3);
-        let drive = queue.push(1).unwrap().unwrap();
-        assert_eq!(queue.push(2).unwrap(), None);
-        assert_eq!(queue.push(9).unwrap(), None);
+        let (first, drive) = queue.push(1).unwrap();
+        let drive = drive.unwrap();
+        assert_eq!(queue.push(2).unwrap().1, None);
+        let (last, nobody) = queue.push(9).unwrap();
+        assert_eq!(nobody, None);
         assert_eq!(queue.push(3).unwrap_err().to_string(), "3 operations wait already");
         let (drive, batch) = queue.next(drive, |&operation| operation < 9).unwrap();
         assert_eq!(batch, [1, 2]);
+        assert_eq!([first, last].map(|position| queue.has_begun(position)), [true, false]);
         let (drive, batch) = queue.next(drive, |_| false).unwrap();
         assert_eq!(batch, [9], "the first always goes");
+        assert!(queue.has_begun(last));
         assert!(queue.next(drive, |_| true).is_none());
-        assert!(queue.push(4).unwrap().is_some());
+        assert!(queue.push(4).unwrap().1.is_some());
     }
 
     /// All interleavings, at random, of callers that come, of the task that runs what waits, and of its sudden end.
@@ -156,7 +202,7 @@ mod tests {
                     spawn(move || {
                         let mut driven = Vec::new();
                         for turn in 0..EACH {
-                            if let Some(begun) = seen.queue.push((caller, turn)).unwrap() {
+                            if let Some(begun) = seen.queue.push((caller, turn)).unwrap().1 {
                                 let seen = seen.clone();
                                 driven.push(spawn(move || drive(&seen, begun, ends_suddenly)));
                             }

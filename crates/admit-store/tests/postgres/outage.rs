@@ -179,6 +179,77 @@ async fn no_take_waits_behind_the_statement_of_a_dropped_one() {
     assert!(take(&store).await.unwrap().is_granted());
 }
 
+/// The bound on waiting was looked at only when the statement before had ended, so that who waited behind one that was stuck
+/// heard of it late, or never.
+#[tokio::test]
+async fn who_waits_behind_a_stuck_statement_hears_of_it_in_time() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.acquire_timeout = Duration::from_secs(1);
+    config.lock_timeout = Duration::from_secs(600);
+    config.statement_timeout = Duration::from_secs(600);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    assert!(take(&store).await.unwrap().is_granted());
+    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+
+    let mut stuck = std::pin::pin!(take(&store));
+    tokio::select! {
+        _ = &mut stuck => panic!("the row is locked"),
+        () = lock_waits(&postgres, "1") => {}
+    }
+    let other = [charge(READ, "other", 1.0, "1000/s")];
+    let other = tokio::time::timeout(Duration::from_secs(60), store.take(&other, Now::Store)).await;
+    assert_eq!(kind(other.expect("waits for the stuck one")), UnavailableKind::TimedOut);
+    assert!(stuck.as_mut().now_or_never().is_none(), "it began, and is waited for");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert!(stuck.await.unwrap().is_granted());
+}
+
+/// The statements are sent by a task of the runtime whose caller came first. Where nobody runs that one, callers in another
+/// waited for ever.
+#[test]
+fn a_runtime_that_nobody_runs_keeps_no_caller_of_another_waiting() {
+    let postgres = Postgres::fast().unwrap();
+    let [first, second] =
+        [(); 2].map(|()| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
+    let store = first.block_on(hasty(postgres.url()));
+    for _ in 0..3 {
+        assert!(first.block_on(take(&store)).unwrap().is_granted());
+    }
+    let answer = second.block_on(async { tokio::time::timeout(Duration::from_secs(60), take(&store)).await });
+    let _ = answer.expect("it is answered"); // The first runtime has the connections too: perhaps unavailable.
+}
+
+/// A statement in flight may have debited when its runtime ends, and was not counted.
+#[test]
+fn a_statement_that_ends_with_its_runtime_is_counted() {
+    let postgres = Postgres::fast().unwrap();
+    let [watching, ending] = [(); 2].map(|()| tokio::runtime::Runtime::new().unwrap());
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(600);
+    config.statement_timeout = Duration::from_secs(600);
+    let store = ending.block_on(PostgresStore::connect(config, rules())).unwrap();
+    assert!(ending.block_on(take(&store)).unwrap().is_granted());
+    let client = watching.block_on(async {
+        let (client, connection) =
+            tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+        client
+    });
+    ending.spawn({
+        let store = store.clone();
+        async move { take(&store).await }
+    });
+    watching.block_on(lock_waits(&postgres, "1"));
+    assert_eq!(store.unanswered_takes(), 0);
+    ending.shutdown_timeout(Duration::from_secs(60));
+    assert_eq!(store.unanswered_takes(), 1);
+    drop(client);
+}
+
 /// However many takes are dropped while the server hangs, the next ones are served at once when it goes on, and by no
 /// more connections than the pool may have.
 #[tokio::test]

@@ -11,18 +11,18 @@ use std::fmt;
 use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use admit::idempotency::{Fingerprint, RecordKey, Terms, Ticket};
 use admit::{
     AdmissionError, AdmissionStore, Charge, Clock, MonotonicClock, Now, Prepared, Take, TakeError, Timestamp,
     Unavailable, Verdict, one_by_one,
 };
+use scopeguard::ScopeGuard;
 use tokio::sync::oneshot;
 
 use super::coalescer::{Coalescer, MAX_LINES, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
-use super::queue::{Drive, Queue};
+use super::queue::{Drive, Queue, Waits};
 use super::{PostgresConfig, PostgresStore, outage, records};
 use statement::Answer;
 
@@ -40,7 +40,7 @@ struct Shared {
     coalescer: Coalescer,
     queue: Queue<Request>,
     max_batch: usize,
-    max_wait: Duration,
+    waits: Waits,
     clock: MonotonicClock,
     unanswered: AtomicU64,
 }
@@ -97,7 +97,7 @@ impl Admissions {
             coalescer,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.clamp(1, MAX_REQUESTS),
-            max_wait: config.acquire_timeout,
+            waits: config.waits(),
             clock: MonotonicClock::start(),
             unanswered: AtomicU64::new(0),
         }))
@@ -110,11 +110,12 @@ impl Admissions {
 
     async fn admit(&self, asked: Asked) -> Result<Verdict, Unavailable> {
         let (caller, answer) = oneshot::channel();
-        if let Some(drive) = self.0.queue.push(Request { asked, since: self.0.clock.now(), caller })? {
-            self.spawn(drive);
-        }
+        let (position, drive) = self.0.queue.push(Request { asked, since: self.0.clock.now(), caller })?;
+        drive.into_iter().for_each(|drive| self.spawn(drive));
         let mut waiting = Waiting { answer, answered: false, admissions: self };
-        let answered = (&mut waiting.answer).await;
+        let Some(answered) = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await else {
+            return Err(Undone::Late(self.0.waits.to_begin).unavailable());
+        };
         waiting.answered = true;
         match answered {
             Ok(answered) => Ok(answered?.0),
@@ -159,8 +160,8 @@ impl Admissions {
 
     async fn run(&self, mut batch: Vec<Request>) {
         let begin = self.0.clock.now();
-        for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.max_wait) {
-            late.fail(Undone::Late(self.0.max_wait).unavailable());
+        for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
+            late.fail(Undone::Late(self.0.waits.to_begin).unavailable());
         }
         self.settle(batch, false).await;
     }
@@ -177,7 +178,13 @@ impl Admissions {
             let (mut first, later): (Vec<_>, Vec<_>) =
                 batch.into_iter().partition(|request| keys.insert(request.asked.key));
             let several = first.len() > 1;
-            match self.send(&first, careful).await {
+            // Their answer will not come if this task is ended.
+            let unsure = scopeguard::guard(first.len() as u64, |sent| {
+                self.0.unanswered.fetch_add(sent, Ordering::Relaxed);
+            });
+            let answer = self.send(&first, careful).await;
+            ScopeGuard::into_inner(unsure);
+            match answer {
                 Ok(answer) => batch = self.tell(first, later, answer),
                 // Only those that need the bucket shall suffer.
                 Err(error) if several && !careful && is_held(&error) => {

@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use admit::{Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
+use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
-use super::queue::{Drive, Queue, QueueFull};
+use super::queue::{Drive, Position, Queue, QueueFull, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
 use held::Held;
@@ -44,7 +45,7 @@ struct Shared {
     statements: Statements,
     queue: Queue<Operation>,
     max_batch: usize,
-    max_wait: Duration,
+    waits: Waits,
     refusals: Refusals,
     held: Held,
     clock: MonotonicClock,
@@ -106,7 +107,7 @@ impl Coalescer {
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),
-            max_wait: config.acquire_timeout,
+            waits: config.waits(),
             refusals: Refusals::new(config.refusals),
             held: Held::default(),
             clock: MonotonicClock::start(),
@@ -153,9 +154,12 @@ impl Coalescer {
         now: Now,
     ) -> Result<Outcome, Unavailable> {
         let (caller, answer) = oneshot::channel();
-        self.push(Operation { want, stamp, take, now, since: self.0.clock.now(), caller: Some(caller) })?;
+        let since = self.0.clock.now();
+        let position = self.push(Operation { want, stamp, take, now, since, caller: Some(caller) })?;
         let mut waiting = Waiting { answer, answered: false, coalescer: self };
-        let answered = (&mut waiting.answer).await;
+        let Some(answered) = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await else {
+            return Err(Undone::Late(self.0.waits.to_begin).unavailable());
+        };
         waiting.answered = true;
         match answered {
             Ok(answered) => Ok(answered?.0),
@@ -163,14 +167,13 @@ impl Coalescer {
         }
     }
 
-    fn push(&self, operation: Operation) -> Result<(), QueueFull> {
+    fn push(&self, operation: Operation) -> Result<Position, QueueFull> {
         if operation.want == Want::GiveBack {
             operation.take.lines().iter().for_each(|line| self.0.refusals.forget(&line.scope, line.key));
         }
-        if let Some(drive) = self.0.queue.push(operation)? {
-            self.spawn(drive);
-        }
-        Ok(())
+        let (position, drive) = self.0.queue.push(operation)?;
+        drive.into_iter().for_each(|drive| self.spawn(drive));
+        Ok(position)
     }
 
     fn spawn(&self, drive: Drive) {
@@ -232,16 +235,22 @@ impl Coalescer {
     async fn run(&self, mut batch: Vec<Operation>, drive: &mut Option<Drive>) {
         let begin = self.0.clock.now();
         let is_late = |operation: &mut Operation| {
-            operation.caller.is_some() && begin.since(operation.since) > self.0.max_wait
+            operation.caller.is_some() && begin.since(operation.since) > self.0.waits.to_begin
         };
         for late in batch.extract_if(.., is_late) {
-            late.answer(Err(Undone::Late(self.0.max_wait).unavailable()));
+            late.answer(Err(Undone::Late(self.0.waits.to_begin).unavailable()));
         }
         let apart = self.0.held.part(&mut batch);
-        self.settle(batch, Way::Paying, drive).await;
-        self.settle(apart, Way::Careful, drive).await;
+        match apart.is_empty() {
+            true => self.settle(batch, Way::Paying, drive).await,
+            false => {
+                self.settle(batch, Way::Paying, &mut None).await;
+                self.settle(apart, Way::Careful, drive).await;
+            }
+        }
     }
 
+    /// Until all are answered. `drive` may be handed on while they are the last that this one has to settle.
     async fn settle(&self, mut batch: Vec<Operation>, mut way: Way, drive: &mut Option<Drive>) {
         loop {
             batch.retain(Operation::is_wanted);
@@ -269,7 +278,7 @@ impl Coalescer {
                     if batch.len() > 1 && (is_of_one(&error) || is_held(&error) || error.is_transient()) =>
                 {
                     let second = batch.split_off(batch.len() / 2);
-                    Box::pin(self.settle(batch, way.anew(), drive)).await;
+                    Box::pin(self.settle(batch, way.anew(), &mut None)).await;
                     (batch, way) = (second, way.anew());
                 }
                 Err(error) => {
@@ -294,6 +303,22 @@ impl Coalescer {
 
     /// The outcomes of a statement, also if nobody waits for it any more: then nobody else waits behind it either.
     async fn outlived(
+        &self,
+        batch: &[Operation],
+        way: Way,
+        drive: &mut Option<Drive>,
+    ) -> Result<Vec<Option<Outcome>>, CallError> {
+        let debits = batch.iter().filter(|operation| operation.want == Want::Debit).count() as u64;
+        // Their answer will not come if this task is ended.
+        let unsure = scopeguard::guard(debits, |debits| {
+            self.0.unanswered.fetch_add(debits, Ordering::Relaxed);
+        });
+        let outcomes = self.in_time(batch, way, drive).await;
+        ScopeGuard::into_inner(unsure);
+        outcomes
+    }
+
+    async fn in_time(
         &self,
         batch: &[Operation],
         way: Way,
