@@ -313,9 +313,9 @@ async fn settle() {
     }
 }
 
-/// Takes, refunds, failures, deaths and sweeps, on clocks of different speeds and while answers are on their way: a bucket that every grant is debited from never
-/// runs out, so in no window more is granted than the law allows. And whoever is refused is so because of what is
-/// held, lapsed or was lost, and is granted when it was told, not a microsecond sooner.
+/// Takes, refunds, failures, deaths and sweeps, on clocks of different speeds and while answers are on their way: a bucket that
+/// every grant is debited from never runs out, so in no window more is granted than the law allows. And whoever is refused is
+/// so because of what is held, lapsed or was lost, and is granted when it was told, not a microsecond sooner.
 #[tokio::test(start_paused = true)]
 async fn replicas_grant_no_more_than_the_law_and_no_less_than_what_they_do_not_hold() {
     let operations = prop::collection::vec(op(), 1..=MAX_OPERATIONS);
