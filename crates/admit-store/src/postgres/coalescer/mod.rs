@@ -136,7 +136,8 @@ impl Coalescer {
         &self.0.refusals
     }
 
-    /// How many takes were sent whose answer never came: each may have debited, and was told as unavailable.
+    /// How many takes were sent whose answer never came, or came to nobody and stays debited: each may have debited, and was
+    /// told as unavailable, if to anybody.
     pub(super) fn unanswered(&self) -> u64 {
         self.0.unanswered.load(Ordering::Relaxed)
     }
