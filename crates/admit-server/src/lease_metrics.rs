@@ -59,6 +59,11 @@ impl Collector for Collected {
         let tokens = [
             ("admit_lease_taken_tokens", "Tokens of slices that the store granted", counts.taken_tokens()),
             ("admit_lease_lapsed_tokens", "Tokens of slices that lapsed unspent", counts.lapsed_tokens()),
+            (
+                "admit_lease_unanswered_tokens",
+                "Tokens of slices without an answer",
+                counts.unanswered_tokens(),
+            ),
         ];
         for (name, help, tokens) in tokens {
             let counter = ConstCounter::new(tokens);

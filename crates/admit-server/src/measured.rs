@@ -8,6 +8,7 @@ use admit::{
     AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyError, Now, Rules, TakeError,
     Unavailable, UnavailableKind, Verdict,
 };
+use admit_store::leases::Lessor;
 use admit_store::{AnyStore, Leader, Leadership};
 use tracing::Instrument;
 
@@ -97,6 +98,12 @@ impl BudgetStore for Measured {
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
         self.call("delete_idle", self.store.delete_idle(now)).await
+    }
+}
+
+impl Lessor for Measured {
+    async fn take_for_good(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        self.call("take", self.store.take_for_good(charges, now)).await
     }
 }
 

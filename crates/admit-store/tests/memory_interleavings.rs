@@ -49,23 +49,37 @@ const STACK_BYTES: usize = 1 << 18;
 #[derive(Clone)]
 struct Store(Arc<(Buckets, Numbered, Clock)>);
 
-/// Shows whole seconds. Each reading is a point at which other threads may run.
-struct Clock(AtomicU64);
+/// Shows whole seconds. Each reading is a point at which other threads may run, and two may be as far apart as is said.
+struct Clock {
+    seconds: AtomicU64,
+    apart: AtomicU64,
+}
 
 impl Moment for Clock {
     fn now(&self) -> Timestamp {
-        Timestamp::MIN.saturating_add(Duration::from_secs(self.0.load(Ordering::SeqCst)))
+        let ahead = shuttle::rand::Rng::gen_range(&mut shuttle::rand::thread_rng(), 0..=self.apart());
+        Timestamp::MIN.saturating_add(Duration::from_secs(self.seconds.load(Ordering::SeqCst) + ahead))
     }
 
     fn surely_past(&self) -> Timestamp {
-        self.now()
+        self.now().saturating_sub(Duration::from_secs(self.apart()))
+    }
+}
+
+impl Clock {
+    fn apart(&self) -> u64 {
+        self.apart.load(Ordering::SeqCst)
     }
 }
 
 impl Store {
     fn new(max: usize) -> Self {
         let numbered = ScopeNumbers::default().number(Rules::new([SCOPE]).unwrap()).unwrap();
-        Self(Arc::new((Buckets::new(max), numbered, Clock(AtomicU64::new(0)))))
+        Self(Arc::new((
+            Buckets::new(max),
+            numbered,
+            Clock { seconds: AtomicU64::new(0), apart: AtomicU64::new(0) },
+        )))
     }
 
     /// When one token of each key's bucket was granted, if it was.
@@ -103,7 +117,7 @@ impl Store {
     }
 
     fn second_passes(&self) {
-        self.0.2.0.fetch_add(1, Ordering::SeqCst);
+        self.0.2.seconds.fetch_add(1, Ordering::SeqCst);
     }
 
     fn spawn<T: Send + 'static>(
@@ -165,13 +179,15 @@ fn what_is_given_back_is_granted_once() {
     });
 }
 
-/// A bucket dropped by one take at a moment after that by which another mints it anew would grant what was spent.
+/// A bucket dropped by one take at a moment after that by which another mints it anew would grant what was spent. The
+/// readings of two threads may be apart.
 #[test]
 fn dropping_a_bucket_that_is_full_again_mints_nothing() {
     in_many_orders(|| {
         let store = Store::new(2);
         // Full again after two seconds, and after one.
         assert_eq!(store.grants(&[1]) + store.grants(&[1]) + store.grants(&[2]), 3);
+        store.0.2.apart.store(1, Ordering::SeqCst);
         let clock = store.spawn(|store| (0..3).for_each(|_| store.second_passes()));
         let other = store.spawn(|store| store.take(&[3]).is_ok()); // Drops those that are full.
         let takes = [0; 2].map(|_| store.spawn(|store| store.granted_at(&[1]).ok().flatten()));

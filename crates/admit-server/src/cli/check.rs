@@ -88,7 +88,8 @@ impl fmt::Display for Lease<'_> {
         let tokens = share.of(*budget);
         write!(
             f,
-            "{scope} is leased: each process may hold {share} of a bucket, {tokens} tokens that others lack"
+            "{scope} is leased: each process may hold {share} of a bucket, {tokens} tokens that others lack, and what was \
+             given back to it"
         )
     }
 }

@@ -111,8 +111,8 @@ impl BudgetRule {
             let size = checked(value).map_err(|wrong| wrong.note(problems)).ok()?;
             Some((name.to_owned(), size))
         };
-        let plans = section.each("plans", sizes).into_iter().collect();
-        let tenants = section.each("tenants", sizes).into_iter().collect();
+        let plans: BTreeMap<_, _> = section.each("plans", sizes).into_iter().collect();
+        let tenants: BTreeMap<_, _> = section.each("tenants", sizes).into_iter().collect();
         let by = section.required("by", "\"api_key\"", |value| key_source(value, problems));
         let cost = section.member("cost", |value| cost(value, problems));
         let cost = cost.unwrap_or(CostSource::Constant(Cost::ONE));
@@ -125,7 +125,12 @@ impl BudgetRule {
         let mode = section.member("mode", one_of(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)]));
         let lease = section.member("lease", parsed::<Share>("a share of the burst, as in \"5%\""));
         if let (Some(share), Some(budget)) = (lease, budget) {
-            check_lease(share, budget, &cost, section.span_of("lease"), problems);
+            let span = section.span_of("lease");
+            let sizes = [budget].into_iter().chain(plans.values().copied()).chain(tenants.values().copied());
+            sizes.for_each(|budget| check_lease(share, budget, &cost, span.clone(), problems));
+            if let Some(by) = &by {
+                check_one_size(&plans, &tenants, by, span, problems);
+            }
         }
         section.finish();
         let (budget, by) = (budget?, by?);
@@ -160,6 +165,25 @@ fn check_lease(share: Share, budget: Budget, cost: &CostSource, span: Span, prob
             format!("{share} of a burst of {burst} is {tokens}, which is less than two requests cost");
         problems.add(span, message, "leave lease out, or give it a larger share");
     }
+}
+
+/// What is held of a bucket is held of one budget: callers of different sizes on one bucket would drop it with each take.
+fn check_one_size(
+    plans: &BTreeMap<String, Budget>,
+    tenants: &BTreeMap<String, Budget>,
+    by: &KeySource,
+    span: Span,
+    problems: &Problems,
+) {
+    let is_by_key = by.parts.contains(&KeyPart::ApiKey);
+    let (who, wanted) = match by.parts.contains(&KeyPart::Tenant) {
+        _ if is_by_key => return,
+        _ if !plans.is_empty() => ("plans", "api_key"), // The keys of a tenant may have different ones.
+        false if !tenants.is_empty() => ("tenants", "tenant"),
+        _ => return,
+    };
+    let message = format!("callers of different {who} share a bucket, and a lease is of one size of it");
+    problems.add(span, message, format!("leave lease out, or add \"{wanted}\" to by"));
 }
 
 /// A rate, whose amount is the burst too, or a rate and a burst: `100/hour`, `100/hour burst 20`.

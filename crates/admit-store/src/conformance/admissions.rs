@@ -102,6 +102,15 @@ pub async fn a_refusal_claims_nothing_and_debits_nothing<S: Store>(store: S) {
     assert_eq!(left(&store).await, 1.0);
 }
 
+/// A store that remembers what it refused still refused takes of a bucket that an admission by a larger budget had filled.
+pub async fn what_an_admission_by_a_larger_budget_leaves_is_there_for_takes<S: Store>(store: S) {
+    let take = async |after| store.take(&hourly(), Now::At(seconds(after))).await.unwrap().is_granted();
+    assert!(take(0.0).await && take(0.0).await && !take(0.0).await && !take(1.0).await);
+    let larger = [charge(ALPHA, "caller", 1.0, "100/second")];
+    runs(&store, &larger, "k", seconds(1.0)).await;
+    assert!(take(1.0).await);
+}
+
 /// After its lease or its time is over a key is claimed again, and charged again, by a larger fence.
 pub async fn a_key_that_is_free_again_runs_again_and_pays_again<S: Store>(store: S) {
     let first = runs(&store, &hourly(), "k", START).await;

@@ -188,6 +188,7 @@ macro_rules! conformance_list {
                 admissions: a_free_key_whose_charges_fit_is_charged_and_claimed;
                 admissions: a_key_that_is_taken_costs_nothing;
                 admissions: a_refusal_claims_nothing_and_debits_nothing;
+                admissions: what_an_admission_by_a_larger_budget_leaves_is_there_for_takes;
                 admissions: a_key_that_is_free_again_runs_again_and_pays_again;
                 admissions: of_many_admissions_of_a_key_one_runs_and_one_is_charged;
                 admissions: concurrent_admissions_and_takes_grant_exactly_what_is_there;

@@ -13,6 +13,8 @@ struct Inner {
     refused: AtomicU64,
     unanswered: AtomicU64,
     /// A double, bit by bit.
+    unanswered_tokens: AtomicU64,
+    /// A double, bit by bit.
     taken_tokens: AtomicU64,
     /// A double, bit by bit.
     lapsed_tokens: AtomicU64,
@@ -29,9 +31,14 @@ impl Counts {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// Slices that had no answer. What the store may have debited for them is lost: it admits less.
+    /// Slices that had no answer.
     pub fn unanswered(&self) -> u64 {
         self.0.unanswered.load(Ordering::Relaxed)
+    }
+
+    /// The tokens of the slices that had no answer: what the store may have debited for nobody. It admits less by up to so much.
+    pub fn unanswered_tokens(&self) -> f64 {
+        f64::from_bits(self.0.unanswered_tokens.load(Ordering::Relaxed))
     }
 
     /// The tokens of the slices that the store granted.
@@ -54,8 +61,9 @@ impl Counts {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn had_no_answer(&self) {
+    pub(super) fn had_no_answer(&self, tokens: f64) {
         self.0.unanswered.fetch_add(1, Ordering::Relaxed);
+        add(&self.0.unanswered_tokens, tokens);
     }
 
     pub(super) fn lapsed(&self, tokens: f64) {

@@ -50,16 +50,17 @@ impl Demand {
         }
     }
 
-    /// What to ask the store for, beside a `shortage` no more than the `most` that may be held. Half of what the bucket is
-    /// thought to hold is left to others.
-    pub(super) fn next(&mut self, shortage: f64, most: f64, budget: Budget, now: Timestamp) -> f64 {
-        self.size = self.size.max(shortage).min(most);
+    /// What to ask the store for: the `cost`, or up to the `most` that may be held, a multiple of the cost so that nothing remains
+    /// that is too little for the next. Half of what the bucket is thought to hold is left to others.
+    pub(super) fn next(&mut self, cost: f64, most: f64, budget: Budget, now: Timestamp) -> f64 {
+        self.size = self.size.max(cost).min(most);
         let wanted = std::mem::take(&mut self.wanted);
-        let Some((level, then)) = self.seen.filter(|_| now >= self.paused_until) else { return shortage };
+        let Some((level, then)) = self.seen.filter(|_| now >= self.paused_until) else { return cost };
         let refilled = now.since(then).as_secs_f64() * budget.rate().tokens_per_second();
         let there = (level + refilled).min(budget.burst().tokens());
         let outlasting = if now.since(then) <= QUICK { self.outlasting } else { 0.0 };
-        self.size.max(wanted).max(outlasting).min(most).min(there / 2.0).max(shortage)
+        let amount = self.size.max(wanted).max(outlasting).min(most).min(there / 2.0);
+        (amount / cost).floor().max(1.0) * cost
     }
 
     /// Somebody waits for the slice that is on its way.

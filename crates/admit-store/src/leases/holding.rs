@@ -36,6 +36,12 @@
 //! tokens that are given back are at most those that were spent since the anchor: they were in the sum above when it was
 //! written down.
 //!
+//! A **store** may give back by itself what it granted to a caller that has gone. That would enter `L` too, so it is asked in
+//! a way in which it does not ([`Lessor`](super::Lessor)).
+//!
+//! And a slice is **not set aside** for a take while the store is asked for the rest: what is set aside cannot lapse. What is
+//! held covers a take, or is left alone.
+//!
 //! # Clocks
 //!
 //! The refill goes by the store's clock, and `t − since` by the one of this process, so it is counted as [`DRIFT`] times as
@@ -111,14 +117,12 @@ pub(super) struct Spent {
     pub(super) at: Timestamp,
 }
 
-/// What it takes to grant a cost that is more than what is held.
+/// What the store is asked for.
 #[derive(Debug)]
 pub(super) struct Ask {
-    /// What was held, and is set aside for it.
-    pub(super) reserved: f64,
-    /// What is wanting to the cost.
-    pub(super) shortage: f64,
-    /// What to ask the store for: the shortage, or more.
+    /// What the caller needs.
+    pub(super) cost: f64,
+    /// What to ask for: the cost, or more.
     pub(super) amount: f64,
     /// The most that it could have been.
     most: f64,
@@ -128,21 +132,35 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// The same for what is needed now alone.
+    /// The same for the cost alone.
     pub(super) fn alone(&self) -> Self {
-        Self { amount: self.shortage, ..*self }
+        Self { amount: self.cost, ..*self }
     }
 
-    /// Whether it is for more than is needed now.
+    /// Whether it is for more than the cost.
     pub(super) fn is_slice(&self) -> bool {
-        self.amount > self.shortage
+        self.amount > self.cost
     }
+
+    /// What is held of it once the cost is spent.
+    pub(super) fn rest(&self) -> f64 {
+        self.amount - self.cost
+    }
+}
+
+/// What a caller may do for a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Effort {
+    /// It asks for its cost alone.
+    None,
+    /// It asks for a slice, unless one is on its way.
+    Ask,
+    /// It waits for one that is on its way, too.
+    Wait,
 }
 
 #[derive(Debug)]
 pub(super) enum Begun {
-    /// What is held covered it.
-    Spent(Spent),
     /// A slice is on its way.
     Wait(Latch),
     /// The store has to be asked.
@@ -175,41 +193,36 @@ impl Holding {
         Some(Spent { left: self.known(&slice), at: slice.at.saturating_add(self.latest.since(slice.since)) })
     }
 
-    /// Grants `cost` from what is held, or sets that aside and tells what else it takes. `most` is the most that may be
-    /// held. Who may not wait asks the store for the cost alone while a slice is on its way.
+    /// Tells what to ask the store for, where not all of a take is held. `most` is the most that may be held.
     pub(super) fn begin(
         &mut self,
         cost: f64,
         budget: Budget,
         moment: Moment,
         most: f64,
-        may_wait: bool,
+        effort: Effort,
     ) -> Begun {
-        if let Some(spent) = self.spend(cost, budget, moment) {
-            return Begun::Spent(spent);
-        }
-        if let Some(flight) = self.flight.as_ref().filter(|_| may_wait) {
-            self.demand.waits(cost);
-            return Begun::Wait(flight.clone());
-        }
-        let mut reserved = 0.0;
-        if let Some(slice) = &mut self.slice {
-            reserved = std::mem::take(&mut slice.held);
-            slice.spent += reserved;
-        }
-        let shortage = cost - reserved;
-        let amount = match self.flight {
-            Some(_) => shortage,
-            None => {
-                self.judge();
-                self.demand.next(shortage, most, budget, self.latest)
+        self.settle(budget, moment);
+        let is_held = self.slice.is_some_and(|slice| slice.held >= cost);
+        let mut amount = cost;
+        if !is_held && effort > Effort::None {
+            match &self.flight {
+                Some(flight) if effort == Effort::Wait && flight.is_near() => {
+                    self.demand.waits(cost);
+                    return Begun::Wait(flight.clone());
+                }
+                Some(_) => {}
+                None => {
+                    self.judge();
+                    amount = self.demand.next(cost, most, self.budget, self.latest);
+                }
             }
-        };
-        if amount > shortage {
+        }
+        if amount > cost {
             self.flight = Some(Latch::new());
         }
         let (epoch, anchors) = (self.epoch, self.anchors);
-        Begun::Ask(Ask { reserved, shortage, amount, most, since: moment.at, epoch, anchors })
+        Begun::Ask(Ask { cost, amount, most, since: moment.at, epoch, anchors })
     }
 
     /// Learns from a slice that is used up, once.
@@ -223,7 +236,7 @@ impl Holding {
     /// The store granted what was asked for, and `left` this. `at` is by its clock.
     /// `local` is by the clock of this process.
     pub(super) fn land(&mut self, ask: &Ask, left: f64, at: Timestamp, local: Timestamp) {
-        let rest = ask.amount - ask.shortage;
+        let rest = ask.rest();
         if ask.epoch != self.epoch {
             self.lapsed += rest;
             return;
@@ -232,12 +245,12 @@ impl Holding {
         self.lapse(self.by(local));
         self.demand.told(left + ask.amount, left, self.budget, ask.since, self.latest);
         let (is_ahead, judged) = (rest > 0.0, false);
-        let new = Slice { left, since: ask.since, at, held: rest, spent: ask.shortage, is_ahead, judged };
+        let new = Slice { left, since: ask.since, at, held: rest, spent: ask.cost, is_ahead, judged };
         let room = self.slice.map_or(0.0, |slice| self.room(&slice));
         // That the store was asked after the answer to the anchor's debit tells that this one was debited later.
         let is_later = ask.anchors == self.anchors;
         match &mut self.slice {
-            Some(slice) if slice.held > 0.0 || rest == 0.0 && room >= slice.spent + ask.shortage => {
+            Some(slice) if slice.held > 0.0 || rest == 0.0 && room >= slice.spent + ask.cost => {
                 // One anchor for both. Under that of the later debit what is held of the earlier would not count.
                 let kept = if is_later { rest.min(room - slice.held).max(0.0) } else { 0.0 };
                 if rest - kept > slice.held {
@@ -248,7 +261,7 @@ impl Holding {
                     self.lapsed += rest - kept;
                     slice.held += kept;
                     if is_later {
-                        slice.spent += ask.shortage;
+                        slice.spent += ask.cost;
                     }
                 }
             }
@@ -264,14 +277,14 @@ impl Holding {
         }
     }
 
-    /// The store refused what was asked for, and the bucket held `level`.
-    pub(super) fn refused(&mut self, ask: &Ask, level: Option<f64>) {
+    /// The store refused the take, and the bucket held `level`; `is_short` if that was too little for what was asked for.
+    pub(super) fn refused(&mut self, ask: &Ask, level: Option<f64>, is_short: bool) {
         if ask.epoch != self.epoch {
             return;
         }
         self.end_flight(ask);
         self.demand.refused(level, ask.since);
-        if ask.is_slice() {
+        if ask.is_slice() && is_short {
             self.demand.pause(self.latest);
         }
     }

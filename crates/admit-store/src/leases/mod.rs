@@ -31,27 +31,31 @@
 //!
 //! # What is held, and what lapses
 //!
-//! A process holds at most its [`Share`] of the burst of a bucket, and what was given back to it. Slices begin as large as a cost and double while they are
-//! used up within a tenth of a second; one that lasts for more than a second, or lapses, halves the next. So a bucket that
-//! is seldom asked for is not leased at all. What is held lapses when the bucket might be full without it
-//! (`src/leases/holding.rs` has the proof, and why a slice is not given back to the store), and when the process ends. So at
-//! any time at most one share for each process is held that others cannot have. [`Leased::held`] and [`Leased::counts`] tell.
+//! A process holds at most its [`Share`] of the burst of a bucket, and what was given back to it. Slices begin as large as a
+//! cost and double while they are used up within a tenth of a second; one that lasts for more than a second, or lapses,
+//! halves the next. So a bucket that is seldom asked for is not leased at all. What is held lapses when the bucket might be
+//! full without it (`src/leases/holding.rs` has the proof, and why a slice is not given back to the store), and when the
+//! process ends. [`Leased::held`] and [`Leased::counts`] tell. So at any time others lack, for each process, one share and what
+//! was given back to it.
 //!
 //! # What differs
 //!
-//! - A **refusal** is always the store's own. Its wait is true of what the store has; others may hold slices beside that.
-//! - **What is left**, and when, is what this process knows: the bucket as it was after its last debit, refilled since, and
-//!   what it holds. What others took meanwhile it does not know.
-//! - A **refund** goes to what is held here, if that has room; the rest lapses. It never reaches the store.
-//! - A take of **several charges** sets aside what is held, and asks the store for the rest in one take; if that is refused
-//!   or fails, what was set aside is put back. All or nothing, as ever.
-//! - A caller that goes away while a slice is on its way leaves it to the others.
+//! - What is held covers **all of a take**, or the store is asked for all of it. A take with a charge that is not leased is the
+//!   store's; and what is held here is not added to what is there.
+//! - A **refusal** is always the store's own, with its level. A caller alone on its bucket that waits as told is granted. Its
+//!   process, like others, may hold slices beside what the store has.
+//! - **What is left** after a grant, and when, is what this process knows: the bucket as it was after its last debit, refilled
+//!   since, and what it holds. What others took meanwhile it does not know.
+//! - A **refund** goes to what is held here, if that has room; the rest lapses. It never reaches the store. So does what was
+//!   granted to a caller that has gone: a take at the store goes on without it, in a task of the caller's runtime.
+//! - Without a Tokio **runtime** nothing is debited ahead. A caller waits for no slice that another runtime is to see to, as
+//!   nobody may be running that.
 //! - A moment of the caller's ([`Now::At`]) is the clock that its slices go by. All callers of a bucket should then have one
 //!   clock.
 //!
 //! # Where the bound is wider
 //!
-//! By no more than what other processes hold, which is at most one share for each, and only once each time:
+//! By no more than what other processes hold (each a share, and what was given back to it), and only once each time:
 //!
 //! - while processes disagree on a bucket's budget, and one of them has the higher rate: a rolling update that raises it;
 //! - when the store's clock steps forward, or the machine of a process sleeps with its clock standing still;
@@ -59,19 +63,16 @@
 //!
 //! Every process that takes from a leased scope must lease it too, or its refunds would reach the store.
 
+mod asking;
 mod counts;
-mod decision;
 mod demand;
 mod holding;
 mod latch;
+mod lessor;
 mod passed;
-mod reserved;
 mod share;
 mod table;
 mod taking;
-
-#[cfg(test)]
-mod model;
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,9 +81,10 @@ use admit::{
     BudgetStore, Charge, Clock, Decision, Key, MonotonicClock, Now, Rules, Scope, TakeError, Unavailable,
 };
 
+use asking::Place;
 pub use counts::Counts;
 use holding::Moment;
-use reserved::Place;
+pub use lessor::Lessor;
 pub use share::{Leases, Share, ShareError};
 use table::Table;
 
@@ -114,7 +116,7 @@ impl<S> fmt::Debug for Leased<S> {
     }
 }
 
-impl<S: BudgetStore> Leased<S> {
+impl<S: Lessor> Leased<S> {
     /// Leases scopes of this store. Those that it does not know are left out.
     pub fn new(store: S, leases: Leases) -> Self {
         Self::with(store, leases, MonotonicClock::start(), Counts::default())
@@ -130,7 +132,7 @@ impl<S: BudgetStore> Leased<S> {
     /// The same slices in front of another handle of the same buckets, with other leases. What is held of scopes that are
     /// leased no more lapses.
     #[must_use]
-    pub fn over<T: BudgetStore>(&self, store: T, leases: Leases) -> Leased<T> {
+    pub fn over<T: Lessor>(&self, store: T, leases: Leases) -> Leased<T> {
         let known = &store.rules().scopes;
         let max = leases.max_buckets.unwrap_or(DEFAULT_MAX_BUCKETS);
         let scopes = leases.shares.into_iter().filter(|(scope, _)| known.contains(scope));
@@ -187,7 +189,7 @@ impl<S: BudgetStore> Leased<S> {
     }
 }
 
-impl<S: BudgetStore> BudgetStore for Leased<S> {
+impl<S: Lessor> BudgetStore for Leased<S> {
     fn rules(&self) -> &Rules {
         self.store.rules()
     }

@@ -7,7 +7,7 @@ use admit::{
     AdmissionError, AdmissionStore, Charge, IdempotencyStore, Now, Unavailable, Verdict, one_by_one,
 };
 
-use super::Leased;
+use super::{Leased, Lessor};
 use crate::{Leader, Leadership};
 
 macro_rules! via {
@@ -18,7 +18,7 @@ macro_rules! via {
 
 admit::pass_records_on!([S: IdempotencyStore] Leased<S>, via);
 
-impl<S: AdmissionStore> AdmissionStore for Leased<S> {
+impl<S: AdmissionStore + Lessor> AdmissionStore for Leased<S> {
     /// In one step of the store where no charge is leased. Slices are spent in memory, and so apart from the records.
     async fn admit(
         &self,

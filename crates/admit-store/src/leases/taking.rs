@@ -1,40 +1,42 @@
 //! How a take goes between what is held here and the store.
+//!
+//! What is held covers all of a take, or the store is asked for all of it. So nothing is set aside while the store takes its
+//! time, and a refusal with its wait is the store's own.
+
+use std::time::Duration;
 
 use admit::{
-    BudgetStore, Charge, ChargeError, Cost, Decision, Grant, Line, Now, Prepared, Refusal, Standing, Take,
-    TakeError, Timestamp, Unavailable, UnavailableKind,
+    Charge, ChargeError, Cost, Decision, Grant, Line, Now, Prepared, Take, TakeError, Timestamp, Unavailable,
+    UnavailableKind,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::decision::{granted, refused};
-use super::holding::{Begun, Moment};
+use super::asking::Asking;
+use super::holding::{Begun, Effort, Moment, Spent};
 use super::latch::Latch;
-use super::reserved::Reserved;
-use super::{Leased, LeasedScope};
+use super::{Leased, LeasedScope, Lessor};
 
-/// How often a caller waits for a slice that others have used up when its turn comes; then it asks for itself alone. Each wait
-/// is as long as one take at the store at the most, and none follows one that had no answer.
+/// How often a caller waits for a slice that others have used up when its turn comes, and for how long until it waits no
+/// more; then it asks for itself alone. The last wait may be as long as one take at the store.
 const MAX_WAITS: u32 = 8;
+const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A take at the store, and what is set aside for it until it is decided.
+/// A take that the store is asked for.
 struct Request<S> {
-    store: S,
+    leased: Leased<S>,
+    charges: Vec<Charge>,
+    take: Take,
     now: Now,
-    /// For each line what is set aside, if its scope is leased.
-    lines: Vec<Option<Reserved>>,
-    /// What the store is asked for, in the order of the lines that need it.
-    asked: Vec<Charge>,
+    /// What is asked for of each line, unless nothing can be held of it.
+    lines: Vec<Option<Asking>>,
 }
 
-/// What a take at the store came to.
-struct Answer {
-    decision: Decision,
-    lines: Vec<Option<Reserved>>,
-}
+/// What was debited for a caller that has not heard of it. Dropped, it goes where a refund of it would go.
+struct Unheard<S: Lessor>(Option<(Leased<S>, Vec<Charge>)>);
 
-impl<S: BudgetStore> Leased<S> {
+impl<S: Lessor> Leased<S> {
     /// Grants a charge from what is held; nothing if that does not cover it.
     pub(super) fn spend(
         &self,
@@ -42,7 +44,7 @@ impl<S: BudgetStore> Leased<S> {
         charge: &Charge,
         now: Now,
     ) -> Result<Option<Decision>, ChargeError> {
-        self.rules_of_store().check(charge)?;
+        self.store.rules().check(charge)?;
         let (cost, budget) = (charge.cost.tokens(), charge.budget);
         if charge.cost.is_zero() || cost > budget.burst().tokens() {
             return Ok(None); // It needs no bucket.
@@ -55,69 +57,85 @@ impl<S: BudgetStore> Leased<S> {
         }))
     }
 
-    fn rules_of_store(&self) -> &admit::Rules {
-        self.store.rules()
-    }
-
-    /// Sets aside what is held, and asks the store for what is wanting.
+    /// Grants from what is held, or asks the store.
     pub(super) async fn ask(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        let take = match self.rules_of_store().prepare(charges)? {
+        let take = match self.store.rules().prepare(charges)? {
             Prepared::Decided(decision) => return Ok(decision),
             Prepared::Ask(take) => take,
         };
-        let mut waits = 0;
-        let (lines, moment) = loop {
+        let runtime = Handle::try_current();
+        // Who asks the store each time has no use for a slice; and without a runtime nobody would see to one that its caller
+        // has left.
+        let can_spend = take.lines().iter().all(|line| self.leased(&line.scope).is_some());
+        let can_slice = can_spend && runtime.is_ok();
+        let (began, mut waits) = (self.clock.now(), 0);
+        let lines = loop {
             let moment = self.moment(now);
-            match self.reserve(&take, moment, waits < MAX_WAITS) {
-                Ok(lines) => break (lines, moment),
+            if can_spend && let Some(spent) = self.spend_all(&take, moment) {
+                let at = spent.iter().map(|spent| spent.at).max();
+                let left = charges.iter().map(|charge| Some(spent[line_of(&take, charge)?].left)).collect();
+                return Ok(Decision::Granted(Grant { at, left }));
+            }
+            let effort = match can_slice {
+                true if waits < MAX_WAITS && self.clock.now().since(began) < PATIENCE => Effort::Wait,
+                true => Effort::Ask,
+                false => Effort::None,
+            };
+            match self.begin(&take, moment, effort) {
+                Ok(lines) => break lines,
                 Err(flight) => flight.opened().await, // Nothing is set aside meanwhile: no two wait for each other.
             }
             waits += 1;
         };
-        let wanting = |(line, reserved): (&Line, &Option<Reserved>)| match reserved {
-            None => Some(charge_of(line, line.cost.tokens())),
-            Some(reserved) => Some(charge_of(line, reserved.amount()?)),
-        };
-        let asked: Vec<Charge> = take.lines().iter().zip(&lines).filter_map(wanting).collect();
-        let is_slice = lines.iter().flatten().any(Reserved::is_slice);
-        let request = Request { store: self.store.clone(), now, lines, asked };
-        if request.asked.is_empty() {
-            let decision = granted(charges, &take, Some(moment.at), |line| request.left_here(line));
-            keep(request.lines);
-            return Ok(decision);
-        }
-        let answer = match Handle::try_current() {
-            // A caller that goes away leaves the slice to the others.
-            Ok(runtime) if is_slice => {
+        let request = Request { leased: self.clone(), charges: charges.to_vec(), take, now, lines };
+        let (decision, unheard) = match runtime {
+            // If the caller goes away, the answer still comes, and somebody sees to what was debited.
+            Ok(runtime) => {
                 let (reply, answer) = oneshot::channel();
-                runtime.spawn(
-                    async move { drop(reply.send(request.run().await)) } // Unread, it is put back.
-                        .in_current_span(),
-                );
+                let run = async move { drop(reply.send(request.run().await)) };
+                runtime.spawn(run.in_current_span());
                 let broken = |cause| Unavailable::new("leased", cause).of_kind(UnavailableKind::Broken);
                 answer.await.map_err(broken)??
             }
-            _ => request.run().await?,
+            Err(_) => request.run().await?,
         };
-        Ok(answer.told(charges, &take))
+        unheard.heard();
+        Ok(decision)
     }
 
-    /// Sets aside what is held, line by line; or tells what to wait for, with nothing set aside.
-    fn reserve(&self, take: &Take, moment: Moment, may_wait: bool) -> Result<Vec<Option<Reserved>>, Latch> {
+    /// Spends what is held of all lines; nothing if that does not cover one of them.
+    fn spend_all(&self, take: &Take, moment: Moment) -> Option<Vec<Spent>> {
+        let mut spent = Vec::with_capacity(take.lines().len());
+        for line in take.lines() {
+            let leased = self.leased(&line.scope);
+            let spend = |leased: &LeasedScope| {
+                leased.table.with(&line.key, |holding| holding.spend(line.cost.tokens(), line.budget, moment))
+            };
+            match leased.and_then(spend).flatten() {
+                Some(now) => spent.push(now),
+                None => {
+                    self.hold_again(&take.lines()[..spent.len()]);
+                    return None;
+                }
+            }
+        }
+        Some(spent)
+    }
+
+    /// Tells what to ask the store for of each line; or what to wait for, with nothing begun.
+    fn begin(&self, take: &Take, moment: Moment, effort: Effort) -> Result<Vec<Option<Asking>>, Latch> {
         let mut lines = Vec::with_capacity(take.lines().len());
         for line in take.lines() {
             let Some(leased) = self.leased(&line.scope) else {
                 lines.push(None);
                 continue;
             };
-            let (cost, most) = (line.cost.tokens(), leased.share.of(line.budget));
+            let most = leased.share.of(line.budget);
             let begun = leased.table.with_new(&line.key, line.budget, moment, |holding| {
-                holding.begin(cost, line.budget, moment, most, may_wait)
+                holding.begin(line.cost.tokens(), line.budget, moment, most, effort)
             });
-            let place = || self.place(leased, line);
             lines.push(match begun {
-                Some(Begun::Spent(spent)) => Some(Reserved::spent(place(), cost, spent.left)),
-                Some(Begun::Ask(ask)) => Some(Reserved::asking(place(), ask)),
+                Some(Begun::Ask(ask)) => Some(Asking::new(self.place(leased, line), ask)),
                 Some(Begun::Wait(flight)) => return Err(flight),
                 None => None, // There is no room to hold anything of it.
             });
@@ -127,40 +145,25 @@ impl<S: BudgetStore> Leased<S> {
 
     /// What [`Leased::take`] would decide. Changes nothing.
     pub(super) async fn look(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        let take = match self.rules_of_store().prepare(charges)? {
+        let take = match self.store.rules().prepare(charges)? {
             Prepared::Decided(decision) => return Ok(decision),
             Prepared::Ask(take) => take,
         };
         let moment = self.moment(now);
         let held: Vec<(f64, f64)> = take.lines().iter().map(|line| self.held_of(line, moment)).collect();
-        let is_covered = |i: usize| held[i].0 >= take.lines()[i].cost.tokens();
-        let wanting: Vec<usize> = (0..held.len()).filter(|&i| !is_covered(i)).collect();
-        let asked = wanting.iter().map(|&i| {
-            let line = &take.lines()[i];
-            charge_of(line, line.cost.tokens() - held[i].0)
-        });
-        let asked: Vec<Charge> = asked.collect();
-        let place = |line: usize| wanting.binary_search(&line).ok();
-        let whole = |line: usize, in_store: f64| {
-            (in_store + held[line].0).min(take.lines()[line].budget.burst().tokens())
-        };
-        if asked.is_empty() {
-            return Ok(granted(charges, &take, Some(moment.at), |line| Some(held[line].1)));
+        if take.lines().iter().zip(&held).all(|(line, (held, _))| *held >= line.cost.tokens()) {
+            let left = charges.iter().map(|charge| Some(held[line_of(&take, charge)?].1)).collect();
+            return Ok(Decision::Granted(Grant { at: Some(moment.at), left }));
         }
-        Ok(match self.store.peek(&asked, now).await? {
-            Decision::Granted(Grant { at, left }) => granted(charges, &take, at, |line| match place(line) {
-                Some(asked) => Some(whole(line, (*left.get(asked)?)?)),
-                None => Some(held[line].1),
-            }),
-            Decision::Refused(Refusal { at, standings }) => {
-                refused(charges, &take, at, |line| match place(line).and_then(|asked| standings.get(asked)) {
-                    Some(&Standing { level, wait }) => {
-                        Standing { level: level.map(|level| whole(line, level)), wait }
-                    }
-                    None => Standing { level: Some(held[line].1), wait: None },
-                })
+        let mut decision = self.store.peek(charges, now).await?;
+        if let Decision::Granted(Grant { left, .. }) = &mut decision {
+            for (left, charge) in left.iter_mut().zip(charges) {
+                if let (Some(left), Some(line)) = (left, line_of(&take, charge)) {
+                    *left = (*left + held[line].0).min(charge.budget.burst().tokens());
+                }
             }
-        })
+        }
+        Ok(decision)
     }
 
     /// What is held of a line's bucket, and what there is as far as it is known here.
@@ -172,117 +175,107 @@ impl<S: BudgetStore> Leased<S> {
 
     /// Gives back to what is held here; only what is not leased reaches the store.
     pub(super) async fn give_back(&self, charges: &[Charge]) -> Result<(), TakeError> {
-        let take = self.rules_of_store().prepare_refund(charges)?;
-        let is_leased = |line: &&Line| self.leased(&line.scope).is_some();
-        let others: Vec<Charge> = take
-            .lines()
-            .iter()
-            .filter(|line| !is_leased(line))
-            .map(|line| charge_of(line, line.cost.tokens()))
-            .collect();
+        let take = self.store.rules().prepare_refund(charges)?;
+        let others = self.not_leased(&take);
         if !others.is_empty() {
             self.store.refund(&others).await?;
         }
-        for line in take.lines() {
+        self.hold_again(take.lines());
+        Ok(())
+    }
+
+    /// Takes back what was spent of leased buckets.
+    fn hold_again(&self, lines: &[Line]) {
+        for line in lines {
             if let Some(leased) = self.leased(&line.scope) {
                 self.place(leased, line).give(line.cost.tokens().min(line.budget.burst().tokens()));
             }
         }
-        Ok(())
+    }
+
+    fn not_leased(&self, take: &Take) -> Vec<Charge> {
+        let others = take.lines().iter().filter(|line| self.leased(&line.scope).is_none());
+        let charge = |Line { scope, key, cost, budget }: &Line| Charge {
+            scope: scope.clone(),
+            key: *key,
+            cost: *cost,
+            budget: *budget,
+        };
+        others.map(charge).collect()
     }
 }
 
-impl<S: BudgetStore> Request<S> {
-    async fn run(mut self) -> Result<Answer, TakeError> {
-        self.lines.iter_mut().flatten().for_each(Reserved::send);
-        let mut decision = self.store.take(&self.asked, self.now).await?;
-        if let Decision::Refused(refusal) = &decision {
-            let is_slice = self.lines.iter().flatten().any(Reserved::is_slice);
-            self.refused(refusal);
-            if is_slice {
-                decision = self.store.take(&self.asked, self.now).await?;
+impl<S: Lessor> Request<S> {
+    async fn run(mut self) -> Result<(Decision, Unheard<S>), TakeError> {
+        self.lines.iter_mut().flatten().for_each(Asking::send);
+        let mut decision = self.leased.store.take_for_good(&self.asked(), self.now).await?;
+        if self.is_refused_for_a_slice(&decision) {
+            // The costs alone may fit; and if not, their waits are the true ones.
+            decision = self.leased.store.take_for_good(&self.charges, self.now).await?;
+            self.is_refused_for_a_slice(&decision);
+        }
+        let Decision::Granted(grant) = &mut decision else { return Ok((decision, Unheard(None))) };
+        let at = grant.at.unwrap_or(Timestamp::MIN); // The store was asked for something, and tells when.
+        for (charge, left) in self.charges.iter().zip(grant.left.iter_mut()) {
+            let asking = line_of(&self.take, charge).and_then(|line| self.lines[line].as_mut());
+            if let (Some(asking), Some(left)) = (asking, left) {
+                *left = asking.landed(*left, at);
             }
         }
-        match &decision {
-            Decision::Refused(refusal) => self.refused(refusal),
-            Decision::Granted(Grant { at, left }) => {
-                let at = at.unwrap_or(Timestamp::MIN); // The store was asked for something, and tells when.
-                for (reserved, left) in asking(&mut self.lines).zip(left.iter()) {
-                    if let (Some(reserved), Some(left)) = (reserved, *left) {
-                        reserved.landed(left, at);
-                    }
-                }
-            }
-        }
-        Ok(Answer { decision, lines: self.lines })
+        Ok((decision, Unheard(Some((self.leased, self.charges)))))
     }
 
-    /// From now on the store is asked for what is wanting and no more.
-    fn refused(&mut self, refusal: &Refusal) {
-        let asked = self.asked.iter_mut().zip(refusal.standings.iter());
-        for (reserved, (charge, standing)) in asking(&mut self.lines).zip(asked) {
-            if let Some(reserved) = reserved {
-                reserved.refused(standing.level);
-                charge.cost =
-                    reserved.amount().and_then(|amount| Cost::new(amount).ok()).unwrap_or(charge.cost);
+    /// The charges, with the slices.
+    fn asked(&self) -> Vec<Charge> {
+        let mut asked = self.charges.clone();
+        for (line, asking) in self.lines.iter().enumerate() {
+            let rest = Cost::new(asking.as_ref().map_or(0.0, Asking::rest)).unwrap_or(Cost::ZERO);
+            let is_of_line = |charge: &&mut Charge| line_of(&self.take, charge) == Some(line);
+            if !rest.is_zero()
+                && let Some(charge) = asked.iter_mut().find(is_of_line)
+            {
+                charge.cost = charge.cost.saturating_add(rest);
             }
         }
+        asked
     }
 
-    fn left_here(&self, line: usize) -> Option<f64> {
-        self.lines[line].as_ref().map(Reserved::left)
+    /// Learns from a refusal. From then on the store is asked for the costs alone.
+    fn is_refused_for_a_slice(&mut self, decision: &Decision) -> bool {
+        let mut for_a_slice = false;
+        if let Decision::Refused(refusal) = decision {
+            for (charge, standing) in self.charges.iter().zip(refusal.standings.iter()) {
+                let asking = line_of(&self.take, charge).and_then(|line| self.lines[line].as_mut());
+                for_a_slice |= asking.is_some_and(|asking| asking.refused(standing));
+            }
+        }
+        for_a_slice
     }
 }
 
-impl Answer {
-    /// The decision on the charges. If it is granted, what was set aside is spent.
-    fn told(self, charges: &[Charge], take: &Take) -> Decision {
-        let Self { decision, lines } = self;
-        // Of each line the position among those that the store was asked for.
-        let mut next = 0;
-        let places: Vec<Option<usize>> = lines
-            .iter()
-            .map(|line| {
-                let is_asked = line.as_ref().is_none_or(Reserved::was_asked);
-                next += usize::from(is_asked);
-                is_asked.then(|| next - 1)
-            })
-            .collect();
-        match decision {
-            Decision::Granted(Grant { at, left }) => {
-                let decision = granted(charges, take, at, |line| match &lines[line] {
-                    Some(reserved) => Some(reserved.left()),
-                    None => *left.get(places[line]?)?,
-                });
-                keep(lines);
-                decision
-            }
-            Decision::Refused(Refusal { at, standings }) => refused(charges, take, at, |line| {
-                let asked = places[line].and_then(|place| standings.get(place)).copied();
-                match (&lines[line], asked) {
-                    (None, asked) => asked.unwrap_or(Standing { level: None, wait: None }),
-                    (Some(reserved), Some(Standing { level, wait })) => {
-                        Standing { level: level.map(|level| reserved.level(level)), wait }
-                    }
-                    (Some(reserved), None) => {
-                        Standing { level: Some(reserved.level(reserved.left())), wait: None }
-                    }
-                }
-            }),
+impl<S: Lessor> Unheard<S> {
+    /// The caller has its answer.
+    fn heard(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<S: Lessor> Drop for Unheard<S> {
+    fn drop(&mut self) {
+        let Some((leased, charges)) = self.0.take() else { return };
+        let Ok(take) = leased.store.rules().prepare_refund(&charges) else { return };
+        leased.hold_again(take.lines());
+        let others = leased.not_leased(&take);
+        // Without a runtime they stay debited.
+        if let (false, Ok(runtime)) = (others.is_empty(), Handle::try_current()) {
+            runtime.spawn(async move { drop(leased.store.refund(&others).await) });
         }
     }
 }
 
-/// What is set aside for each line that the store was asked for, in their order; nothing where nothing is leased.
-fn asking(lines: &mut [Option<Reserved>]) -> impl Iterator<Item = Option<&mut Reserved>> {
-    lines.iter_mut().map(Option::as_mut).filter(|line| line.as_ref().is_none_or(|line| line.was_asked()))
-}
-
-fn keep(lines: Vec<Option<Reserved>>) {
-    lines.into_iter().flatten().for_each(Reserved::keep);
-}
-
-fn charge_of(line: &Line, tokens: f64) -> Charge {
-    let cost = Cost::new(tokens).unwrap_or(line.cost); // A difference of costs, the larger one first.
-    Charge { scope: line.scope.clone(), key: line.key, cost, budget: line.budget }
+/// The line that a charge is part of; none for a cost of zero.
+fn line_of(take: &Take, charge: &Charge) -> Option<usize> {
+    let wanted = (&charge.scope, &charge.key);
+    let line = || take.lines().binary_search_by(|line| (&line.scope, &line.key).cmp(&wanted)).ok();
+    if charge.cost.is_zero() { None } else { line() }
 }

@@ -57,7 +57,8 @@ struct Source {
     micros_per_count: u64,
 }
 
-/// One for all stores of the process, as each thread has but one anchor.
+/// One for all stores of the process, as each thread has but one anchor. The first to ask for it measures the speed of the
+/// counter, once for the process and for up to 200 ms, unless the processor tells it.
 static SOURCE: OnceLock<Source> = OnceLock::new();
 
 thread_local! {

@@ -86,7 +86,7 @@ struct CallMoment<'a> {
 }
 
 impl MemoryStore {
-    /// An empty store with the default [`Limits`].
+    /// An empty store with the default [`Limits`]. The first of a process may take 200 ms to measure the processor's counter.
     pub fn new(rules: Rules) -> Self {
         Self::with_limits(rules, Limits::default())
     }

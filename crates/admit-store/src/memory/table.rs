@@ -10,8 +10,8 @@ use super::slots::Slots;
 /// The most places that one call of [`Table::evict`] looks at, so that no take pays for a scan of the whole table.
 const EVICTION_WINDOW: usize = 512;
 
-/// A map whose size is bounded and whose shards are locked one by one, in order. The hasher is keyed, so that no
-/// client can choose keys that collide.
+/// A map whose size is bounded and whose shards are locked one by one, in order. The hasher is keyed at random, so that
+/// nobody knows beforehand which keys collide. It is a fast one, and withstands no one who can measure that.
 pub(super) struct Table<K, V> {
     shards: [Shard<K, V>; SHARDS],
     hasher: RandomState,

@@ -21,11 +21,7 @@ impl BudgetStore for PostgresStore {
     }
 
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        let take = match self.rules.prepare(charges)? {
-            Prepared::Decided(decision) => return Ok(decision),
-            Prepared::Ask(take) => take,
-        };
-        Ok(self.coalescer.take(take, now).await?)
+        self.decide(charges, now, false).await
     }
 
     async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
@@ -84,6 +80,22 @@ impl PostgresStore {
             next_page = get(&row, 1)?;
         }
         Ok(deleted)
+    }
+}
+
+impl PostgresStore {
+    /// Debits all charges, or none. What nobody waits for any more is given back unless it is taken `for_good`.
+    pub(crate) async fn decide(
+        &self,
+        charges: &[Charge],
+        now: Now,
+        for_good: bool,
+    ) -> Result<Decision, TakeError> {
+        let take = match self.rules.prepare(charges)? {
+            Prepared::Decided(decision) => return Ok(decision),
+            Prepared::Ask(take) => take,
+        };
+        Ok(self.coalescer.take(take, now, for_good).await?)
     }
 }
 

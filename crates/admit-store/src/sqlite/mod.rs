@@ -197,6 +197,19 @@ impl SqliteStore {
         self.takes.unanswered()
     }
 
+    /// Debits all charges, or none. What nobody waits for any more is given back unless it is taken `for_good`.
+    pub(crate) async fn decide(
+        &self,
+        charges: &[Charge],
+        now: Now,
+        for_good: bool,
+    ) -> Result<Decision, TakeError> {
+        match self.rules.prepare(charges)? {
+            Prepared::Decided(decision) => Ok(decision),
+            Prepared::Ask(take) => Ok(self.takes.take(take, now, for_good).await?),
+        }
+    }
+
     /// Reads the clock when the operation runs, not when it is queued.
     fn moment(&self, now: Now) -> impl Fn() -> Timestamp + Send + 'static {
         let clock = self.clock.clone();
@@ -231,10 +244,7 @@ impl BudgetStore for SqliteStore {
     }
 
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        match self.rules.prepare(charges)? {
-            Prepared::Decided(decision) => Ok(decision),
-            Prepared::Ask(take) => Ok(self.takes.take(take, now).await?),
-        }
+        self.decide(charges, now, false).await
     }
 
     async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
@@ -338,6 +348,7 @@ impl AdmissionStore for SqliteStore {
     ) -> Result<Verdict, AdmissionError> {
         let prepared = self.rules.prepare(charges).map_err(TakeError::from)?;
         let (key, fingerprint, terms, now) = (*key, *fingerprint, terms.clone(), self.moment(now));
+        let refusals = self.takes.refusals();
         let admit = move |connection: &_| {
             let now = now();
             let record = records::read(connection, key)?;
@@ -346,7 +357,11 @@ impl AdmissionStore for SqliteStore {
             }
             let decision = match &prepared {
                 Prepared::Decided(decision) => decision.clone(),
-                Prepared::Ask(take) => buckets::take(connection, take, now)?.0,
+                Prepared::Ask(take) => {
+                    // By its budget there may come to be more than a take was refused for.
+                    take.lines().iter().for_each(|line| refusals.forget(&line.scope, line.key));
+                    buckets::take(connection, take, now)?.0
+                }
             };
             let grant = match decision {
                 Decision::Granted(grant) => grant,

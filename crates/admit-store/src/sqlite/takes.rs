@@ -41,15 +41,17 @@ impl Takes {
         Self { writer, shared: Arc::new(Shared { clock, local, refusals, unanswered: AtomicU64::new(0) }) }
     }
 
-    pub(super) async fn take(&self, take: Take, now: Now) -> Result<Decision, Unavailable> {
+    /// `for_good` if it is not to be given back to a caller that has gone.
+    pub(super) async fn take(&self, take: Take, now: Now, for_good: bool) -> Result<Decision, Unavailable> {
         let Shared { clock, local, refusals, .. } = &*self.shared;
         let stamp = match refusals.recall(&take, Now::At(now.or_by(&**clock)), || local.now()) {
             Recalled::Refused(decision) => return Ok(decision),
             Recalled::Unknown(stamp) => stamp,
         };
         let (caller, answer) = oneshot::channel();
-        self.writer.push(Taking { take, now, stamp, decided: None, caller, shared: self.shared.clone() })?;
-        let mut waiting = Waiting { answer, answered: false, takes: self };
+        let shared = self.shared.clone();
+        self.writer.push(Taking { take, now, stamp, for_good, decided: None, caller, shared })?;
+        let mut waiting = Waiting { answer, answered: false, for_good, takes: self };
         let answered = (&mut waiting.answer).await;
         waiting.answered = true;
         match answered {
@@ -78,10 +80,22 @@ impl Takes {
     }
 }
 
+impl Shared {
+    /// Nobody waits for this take any more, and it was granted: what gives it back, unless it was taken for good.
+    fn abandoned(self: &Arc<Self>, take: Take, for_good: bool) -> Option<GivingBack> {
+        if for_good {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(GivingBack { take, caller: None, shared: self.clone() })
+    }
+}
+
 /// A caller that waits. If it goes away when its answer is there, what it was granted is given back.
 struct Waiting<'t> {
     answer: oneshot::Receiver<Answered>,
     answered: bool,
+    for_good: bool,
     takes: &'t Takes,
 }
 
@@ -92,8 +106,8 @@ impl Drop for Waiting<'_> {
         }
         self.answer.close();
         if let Ok(Ok((Decision::Granted(_), take))) = self.answer.try_recv() {
-            let shared = self.takes.shared.clone();
-            if self.takes.writer.push(GivingBack { take, caller: None, shared }).is_err() {
+            let back = self.takes.shared.abandoned(take, self.for_good);
+            if back.is_some_and(|back| self.takes.writer.push(back).is_err()) {
                 self.takes.shared.unanswered.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -105,6 +119,7 @@ struct Taking {
     now: Now,
     /// Of when it came.
     stamp: Stamp,
+    for_good: bool,
     decided: Option<Decided>,
     caller: oneshot::Sender<Answered>,
     shared: Arc<Shared>,
@@ -130,7 +145,7 @@ impl Job for Taking {
     }
 
     fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>> {
-        let Self { take, stamp, decided, caller, shared, .. } = *self;
+        let Self { take, stamp, for_good, decided, caller, shared, .. } = *self;
         let answer = match (committed, decided) {
             (Err(failure), _) => Err(failure),
             (Ok(()), None) => return None, // It did not run; dropping the caller's end tells so.
@@ -148,7 +163,7 @@ impl Job for Taking {
         };
         match caller.send(answer) {
             Err(Ok((Decision::Granted(_), take))) => {
-                Some(Box::new(GivingBack { take, caller: None, shared }))
+                shared.abandoned(take, for_good).map(|back| Box::new(back) as Box<dyn Job>)
             }
             _ => None,
         }

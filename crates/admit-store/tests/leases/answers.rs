@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Charge, Decision, ManualClock, Now, Wait};
+use admit::{BudgetStore, Charge, Decision, ManualClock, Now, Refusal, Wait};
 use admit_store::conformance::{ALPHA, BETA, START, rules};
 use admit_store::leases::{Counts, Leased, Leases};
 use admit_store::memory::{Limits, MemoryStore};
@@ -80,6 +80,67 @@ async fn a_refusal_is_the_stores_and_its_wait_is_true() {
     assert!(take(&store, &three).await.is_granted());
 }
 
+/// What was held was set aside for a take, and the wait told of it was for the rest; what was set aside lapsed meanwhile, so
+/// that a caller that waited as told was refused once more.
+#[tokio::test]
+async fn a_wait_is_true_also_where_some_is_held() {
+    let (unsure, store, clock) = leased("50%");
+    let cost = |tokens| [charge(ALPHA, "k", tokens, "100/hour")];
+    assert!(take(&store, &cost(50.0)).await.is_granted());
+    store.refund(&cost(50.0)).await.unwrap();
+    assert!(take(&unsure.store, &cost(50.0)).await.is_granted(), "others drain the bucket");
+    let refused = take(&store, &cost(60.0)).await;
+    let Some((0, Wait::After(wait))) = refused.refusal().map(Refusal::longest) else { panic!("{refused:?}") };
+    clock.advance(wait - Duration::from_micros(1));
+    assert!(!take(&store, &cost(60.0)).await.is_granted());
+    clock.advance(Duration::from_micros(1));
+    assert!(take(&store, &cost(60.0)).await.is_granted());
+}
+
+/// Tokens that were set aside while the store took its time did not lapse, though the bucket was full by then: half as much
+/// again as the burst was granted at one instant.
+#[tokio::test]
+async fn nothing_is_set_aside_while_the_store_takes_its_time() {
+    let clock = ManualClock::at(START);
+    let unsure = Unsure::new(MemoryStore::with(rules(), Limits::default(), clock.clone()));
+    let leases = || Leases::new([(ALPHA, "50%".parse().unwrap())]);
+    let leased = || Leased::with(unsure.clone(), leases(), clock.clone(), Counts::default());
+    let (first, second) = (leased(), leased());
+    let cost = |tokens| [charge(ALPHA, "k", tokens, "100/second")];
+    assert!(take(&first, &cost(50.0)).await.is_granted());
+    first.refund(&cost(50.0)).await.unwrap();
+    let two = [charge(ALPHA, "k", 49.0, "100/second"), charge(BETA, "k", 1.0, "100/second")];
+    unsure.fates([Fate::Stuck]);
+    let (slow, all) = tokio::join!(take(&first, &two), async {
+        tokio::task::yield_now().await;
+        clock.advance(Duration::from_millis(900));
+        let all = take(&second, &cost(100.0)).await;
+        unsure.open();
+        all
+    });
+    assert!(all.is_granted() && !slow.is_granted(), "{slow:?}");
+}
+
+/// A refusal by one budget counted as one of the other's slice: it was asked for again, smaller, and then not at all for
+/// longer and longer.
+#[tokio::test]
+async fn a_refusal_by_another_budget_neither_asks_again_nor_ends_slices() {
+    let (unsure, store, _) = leased("50%");
+    for _ in 0..7 {
+        assert!(take(&store, &one()).await.is_granted());
+    }
+    let poor = charge(BETA, "k", 1.0, "1/hour");
+    assert!(take(&store, std::slice::from_ref(&poor)).await.is_granted());
+    unsure.takes();
+    for _ in 0..4 {
+        assert!(!take(&store, &[one()[0].clone(), poor.clone()]).await.is_granted());
+        assert_eq!(unsure.takes().len(), 1, "of a bucket that has plenty");
+    }
+    assert!(take(&store, &one()).await.is_granted());
+    assert_eq!(unsure.takes()[0][0].cost.tokens(), 8.0, "as large as ever");
+    assert_eq!(store.counts().refused(), 0);
+}
+
 #[tokio::test]
 async fn what_was_given_back_is_spent_here_and_never_reaches_the_store() {
     let (unsure, store, _) = leased("50%");
@@ -92,7 +153,9 @@ async fn what_was_given_back_is_spent_here_and_never_reaches_the_store() {
     assert_eq!(left(&in_store), 40.0);
     store.refund(&all).await.unwrap();
     assert!(store.counts().lapsed_tokens() > 59.999 && store.held() <= held, "no more than was spent");
-    assert!(take(&store, &[charge(ALPHA, "k", 99.999, "100/hour")]).await.is_granted());
+    let more = [charge(ALPHA, "k", 60.001, "100/hour")];
+    assert!(!take(&store, &more).await.is_granted(), "it is not added to what the store has");
+    assert!(take(&store, &[charge(ALPHA, "k", 59.999, "100/hour")]).await.is_granted());
 }
 
 /// A process that gave its slice back to the store filled a bucket that another held a slice of, which could not know: more
@@ -129,19 +192,33 @@ async fn all_or_nothing_holds_across_what_is_held_and_what_is_not() {
     let held = store.held();
     let mut two = vec![one()[0].clone(), charge(BETA, "k", 3.0, "4/hour")];
     assert_eq!(left(&take(&store, &two).await), 91.0);
-    assert_eq!(store.held(), held - 1.0);
+    assert_eq!(store.held(), held, "the store is asked for both");
 
     let refused = take(&store, &two).await;
     let standings = &refused.refusal().unwrap().standings;
-    assert_eq!((standings[0].level, standings[0].wait), (Some(91.0), None));
+    assert_eq!((standings[0].level, standings[0].wait), (Some(91.0 - held), None));
     assert_eq!(standings[1].level, Some(1.0));
-    assert_eq!(store.held(), held - 1.0, "what was set aside is put back");
 
     two[1] = charge(BETA, "k", 1.0, "4/hour");
     unsure.fates([Fate::Fails]);
     assert!(store.take(&two, Now::Store).await.is_err());
-    assert_eq!(store.held(), held - 1.0, "after an error too");
+    assert_eq!(store.held(), held);
     assert_eq!(left(&take(&store, &two).await), 90.0);
+}
+
+/// Both are leased, and what is held covers one of them.
+#[tokio::test]
+async fn what_is_held_is_spent_where_it_covers_all_of_a_take() {
+    let (unsure, store, _) = leased("50%");
+    let two = [one()[0].clone(), charge(BETA, "k", 1.0, "1000/hour")];
+    for taken in 1..=15 {
+        assert_eq!(left(&take(&store, &two).await), f64::from(100 - taken));
+    }
+    assert_eq!(unsure.takes().len(), 4, "1, 2, 4 and 8 of each");
+    let held = store.held();
+    let most = [one()[0].clone(), charge(BETA, "k", 999.0, "1000/hour")];
+    assert!(!take(&store, &most).await.is_granted());
+    assert_eq!(store.held(), held, "what was spent of one is held again");
 }
 
 #[tokio::test]

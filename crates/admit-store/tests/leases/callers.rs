@@ -4,10 +4,11 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use admit::{BudgetStore, Charge, Decision, ManualClock, Now, TakeError};
 use admit_store::conformance::{ALPHA, BETA, START, rules};
-use admit_store::leases::{Counts, Leased};
+use admit_store::leases::{Counts, Leased, Leases};
 use admit_store::memory::{Limits, MemoryStore};
 use tokio::task::JoinSet;
 
@@ -97,6 +98,80 @@ async fn a_caller_that_leaves_while_it_waits_changes_nothing() {
     unsure.open();
     assert!(asking.await.unwrap().unwrap().is_granted());
     assert_eq!(store.held(), 7.0);
+}
+
+/// A take for the cost alone ran in its caller's future. The store gave it back when that was dropped, and so filled the bucket
+/// beside what another process held of it: more than the burst was there at once.
+#[tokio::test]
+async fn a_store_gives_nothing_back_of_a_leased_bucket_whose_caller_has_gone() {
+    let clock = ManualClock::at(START);
+    let unsure = Unsure::new(MemoryStore::with(rules(), Limits::default(), clock.clone()));
+    let leased = || Leased::with(unsure.clone(), both("50%"), clock.clone(), Counts::default());
+    let (first, second) = (leased(), leased());
+    let cost = |tokens| [charge(ALPHA, "k", tokens, "100/hour")];
+    unsure.fates([Fate::Waits]);
+    let asking = tokio::spawn({
+        let first = first.clone();
+        async move { first.take(&cost(50.0), Now::Store).await }
+    });
+    settle().await;
+    for _ in 0..8 {
+        assert!(second.take(&cost(1.0), Now::Store).await.unwrap().is_granted());
+    }
+    assert_eq!(second.held(), 7.0, "1, 2, 4 and 8 were asked for");
+    asking.abort();
+    settle().await;
+    unsure.open();
+    settle().await;
+    clock.advance(Duration::from_secs(20 * 36)); // Another 20 there, so that what was left is full but for what is held.
+    let mut granted = 0;
+    for store in [&first, &second] {
+        while store.take(&cost(1.0), Now::Store).await.unwrap().is_granted() {
+            granted += 1;
+        }
+    }
+    assert!(granted <= 100, "{granted} at one instant");
+    assert_eq!(unsure.lost(), 0.0, "and the process that it was granted to has it");
+}
+
+#[tokio::test]
+async fn what_is_not_leased_is_given_back_to_the_store_for_a_caller_that_has_gone() {
+    let clock = ManualClock::at(START);
+    let unsure = Unsure::new(MemoryStore::with(rules(), Limits::default(), clock.clone()));
+    let leases = Leases::new([(ALPHA, "50%".parse().unwrap())]);
+    let store = Leased::with(unsure.clone(), leases, clock, Counts::default());
+    unsure.fates([Fate::Waits]);
+    let two = [one()[0].clone(), charge(BETA, "k", 3.0, "4/hour")];
+    let leaves = tokio::time::timeout(Duration::ZERO, store.take(&two, Now::Store)).await;
+    assert!(leaves.is_err());
+    unsure.open();
+    settle().await;
+    let in_store = unsure.store.peek(&two, Now::Store).await.unwrap();
+    let Decision::Granted(grant) = in_store else { panic!("{in_store:?}") };
+    assert_eq!(grant.left, [Some(999.0), Some(4.0)]);
+}
+
+/// The task that was to see to a slice was one of a runtime that nobody ran any more: callers in other runtimes waited for it
+/// for ever.
+#[tokio::test]
+async fn a_slice_that_another_runtime_sees_to_is_not_waited_for() {
+    let (unsure, store) = warm().await;
+    unsure.fates([Fate::Waits]);
+    let stalled = std::thread::spawn({
+        let store = store.clone();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async { leave(store.take(&one(), Now::Store)) });
+            runtime.block_on(settle());
+            runtime // Nobody runs it any more.
+        }
+    });
+    let stalled = stalled.join().unwrap();
+    assert_eq!(unsure.takes().len(), 1, "a slice is on its way");
+    let take = tokio::spawn(async move { store.take(&one(), Now::Store).await.unwrap() });
+    settle().await;
+    assert!(take.is_finished() && take.await.unwrap().is_granted());
+    stalled.shutdown_background();
 }
 
 /// A slice that was on its way while the bucket was deleted came on top of the full one.

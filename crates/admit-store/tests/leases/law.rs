@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{Budget, BudgetStore, Charge, Clock, Cost, ManualClock, Now, Timestamp};
+use admit::{Budget, BudgetStore, Charge, Clock, Cost, Decision, ManualClock, Now, Timestamp, Wait};
 use admit_store::conformance::property::hold;
 use admit_store::conformance::{ALPHA, BETA, START, rules};
 use admit_store::leases::{Counts, Leased, Leases, Share};
@@ -28,8 +28,12 @@ enum Op {
     TakeBoth(usize, u32, Fate),
     /// By a caller that goes away while the store has its take.
     Leave(usize, u32),
-    /// Two callers of one replica, of whom the one that the store debits first has its answer last.
-    Overlap(usize, [u32; 2]),
+    /// Two callers of one replica, of whom the one that the store debits first has its answer last, so much later.
+    Overlap(usize, [u32; 2], u64),
+    /// A take of both charges that another replica's drain of the leased one overtakes, so much later.
+    Overtaken([usize; 2], u32, u64),
+    /// If it is refused, a caller comes again when it was told to, and a microsecond before that.
+    Wait(usize, u32, bool),
     /// By a process that has no leases.
     Direct(u32),
     /// By the replica that has it.
@@ -45,13 +49,18 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     let cost = || prop_oneof![6 => 1..3_u32, 2 => 1..20_u32, 1 => 1..100_u32];
+    let pause = || prop_oneof![2 => Just(0), 1 => 0..2_000_000_u64];
     let fate =
         || prop_oneof![12 => Just(Fate::Answered), 1 => Just(Fate::Fails), 1 => Just(Fate::AnswerIsLost)];
     prop_oneof![
         30 => (0..REPLICAS, cost(), fate()).prop_map(|(replica, cost, fate)| Op::Take(replica, cost, fate)),
         3 => (0..REPLICAS, cost(), fate()).prop_map(|(replica, cost, fate)| Op::TakeBoth(replica, cost, fate)),
         2 => (0..REPLICAS, cost()).prop_map(|(replica, cost)| Op::Leave(replica, cost)),
-        4 => (0..REPLICAS, cost(), cost()).prop_map(|(replica, one, two)| Op::Overlap(replica, [one, two])),
+        4 => (0..REPLICAS, cost(), cost(), pause())
+            .prop_map(|(replica, one, two, micros)| Op::Overlap(replica, [one, two], micros)),
+        2 => (0..REPLICAS, 0..REPLICAS, cost(), pause())
+            .prop_map(|(one, two, cost, micros)| Op::Overtaken([one, two], cost, micros)),
+        3 => (0..REPLICAS, cost(), any::<bool>()).prop_map(|(replica, cost, both)| Op::Wait(replica, cost, both)),
         1 => cost().prop_map(Op::Direct),
         4 => any::<prop::sample::Index>().prop_map(Op::Refund),
         1 => (0..REPLICAS, cost()).prop_map(|(replica, cost)| Op::Peek(replica, cost)),
@@ -135,6 +144,12 @@ async fn case(budget: &'static str, share: Share, operations: Vec<Op>) -> Result
     let beside = super::charge(BETA, "k", 1.0, "30/second");
     let mut allowed = [Allowed::full(charge(1).budget), Allowed::full(beside.budget)];
     let mut grants: Vec<(usize, Vec<Charge>)> = Vec::new();
+    let advance = |replicas: &[Replica], micros| {
+        clock.advance(Duration::from_micros(micros));
+        for (replica, speed) in replicas.iter().zip(SPEEDS) {
+            replica.advance(clock.now(), speed);
+        }
+    };
     for (i, operation) in operations.into_iter().chain([Op::Drain]).enumerate() {
         let what = format!("operation {i}, {operation:?}");
         let told = |error: String| format!("{what}: {error}");
@@ -151,12 +166,9 @@ async fn case(budget: &'static str, share: Share, operations: Vec<Op>) -> Result
                 let decision = replicas[by].store.take(&charges, Now::Store).await;
                 let refused = decision.as_ref().is_ok_and(|decision| !decision.is_granted());
                 if refused && charges.len() == 1 {
-                    let held_elsewhere = |(of, replica): (usize, &Replica)| {
-                        if of == by { 0.0 } else { replica.store.held() }
-                    };
-                    let elsewhere: f64 = replicas.iter().enumerate().map(held_elsewhere).sum();
+                    let held: f64 = replicas.iter().map(|replica| replica.store.held()).sum();
                     let lapsed: f64 = counts.iter().map(Counts::lapsed_tokens).sum();
-                    let there = allowed[0].tokens - elsewhere - lapsed - unsure.lost();
+                    let there = allowed[0].tokens - held - lapsed - unsure.lost();
                     if there >= charges[0].cost.tokens() + allowed[0].rounding() {
                         return Err(told(format!("{there} are neither held nor lost, and were refused")));
                     }
@@ -173,20 +185,66 @@ async fn case(budget: &'static str, share: Share, operations: Vec<Op>) -> Result
                 unsure.open(); // For the slice that is on its way, if it is one.
                 settle().await;
             }
-            Op::Overlap(by, percents) => {
+            Op::Overlap(by, percents, micros) => {
                 unsure.fates([Fate::Waits]);
+                let began = clock.now();
                 let charges = percents.map(|percent| vec![charge(percent)]);
-                let take = |which: usize| replicas[by].store.take(&charges[which], Now::Store);
+                // By the moment of its debit, if the store had it before the time passed.
+                let take =
+                    async |which: usize| match replicas[by].store.take(&charges[which], Now::Store).await {
+                        Ok(Decision::Granted(grant)) if grant.at == Some(began) => Some(began),
+                        Ok(Decision::Granted(_)) => Some(clock.now()),
+                        decision => decision.map(|_| None).unwrap(),
+                    };
                 let (one, two, ()) = tokio::join!(take(0), take(1), async {
                     settle().await;
+                    advance(&replicas, micros);
                     unsure.open();
                 });
-                for (decision, charges) in [one, two].into_iter().zip(charges) {
-                    if decision.unwrap().is_granted() {
+                let mut granted = [(one, &charges[0]), (two, &charges[1])];
+                granted.sort_by_key(|(at, _)| *at);
+                for (at, charges) in granted {
+                    if let Some(at) = at {
+                        allowed[0].refill(at);
                         allowed[0].grant(charges[0].cost.tokens()).map_err(told)?;
-                        grants.push((by, charges));
+                        grants.push((by, charges.clone()));
                     }
                 }
+            }
+            Op::Overtaken([by, other], percent, micros) => {
+                unsure.fates([Fate::Stuck]);
+                let both = [charge(percent), beside.clone()];
+                let (decision, drained) = tokio::join!(replicas[by].store.take(&both, Now::Store), async {
+                    settle().await;
+                    advance(&replicas, micros);
+                    let drained = drain(&replicas[other], &charge(1)).await;
+                    unsure.open();
+                    drained
+                });
+                allowed.iter_mut().for_each(|allowed| allowed.refill(clock.now()));
+                allowed[0].grant(drained).map_err(told)?;
+                granted = decision.unwrap().is_granted().then(|| (by, both.to_vec()));
+            }
+            Op::Wait(by, percent, is_both) => {
+                let charges =
+                    if is_both { vec![charge(percent), beside.clone()] } else { vec![charge(percent)] };
+                let take = async || replicas[by].store.take(&charges, Now::Store).await.unwrap();
+                let decision = take().await;
+                if let Some(refusal) = decision.refusal() {
+                    let Wait::After(wait) = refusal.longest().1 else {
+                        return Err(told(format!("{refusal:?}")));
+                    };
+                    advance(&replicas, wait.as_micros() as u64 - 1);
+                    if take().await.is_granted() {
+                        return Err(told(format!("granted a microsecond before {wait:?}")));
+                    }
+                    advance(&replicas, 1);
+                    if !take().await.is_granted() {
+                        return Err(told(format!("refused after {wait:?}")));
+                    }
+                    allowed.iter_mut().for_each(|allowed| allowed.refill(clock.now()));
+                }
+                granted = Some((by, charges));
             }
             Op::Direct(percent) => {
                 let charges = vec![charge(percent)];
@@ -221,18 +279,10 @@ async fn case(budget: &'static str, share: Share, operations: Vec<Op>) -> Result
                 grants.retain(|(by, _)| *by != which);
             }
             Op::Sweep => drop(unsure.delete_idle(Now::Store).await.unwrap()),
-            Op::Advance(micros) => {
-                clock.advance(Duration::from_micros(micros));
-                for (replica, speed) in replicas.iter().zip(SPEEDS) {
-                    replica.advance(clock.now(), speed);
-                }
-            }
+            Op::Advance(micros) => advance(&replicas, micros),
             Op::Drain => {
-                let charges = vec![charge(1)];
                 for replica in &replicas {
-                    while replica.store.take(&charges, Now::Store).await.unwrap().is_granted() {
-                        allowed[0].grant(charges[0].cost.tokens()).map_err(told)?;
-                    }
+                    allowed[0].grant(drain(replica, &charge(1)).await).map_err(told)?;
                 }
             }
             Op::Refund(_) => {}
@@ -247,6 +297,15 @@ async fn case(budget: &'static str, share: Share, operations: Vec<Op>) -> Result
     Ok(())
 }
 
+/// Takes until it is refused, and tells how many tokens were granted.
+async fn drain(replica: &Replica, charge: &Charge) -> f64 {
+    let mut granted = 0.0;
+    while replica.store.take(std::slice::from_ref(charge), Now::Store).await.unwrap().is_granted() {
+        granted += charge.cost.tokens();
+    }
+    granted
+}
+
 /// Lets what was set going end.
 async fn settle() {
     for _ in 0..8 {
@@ -254,9 +313,9 @@ async fn settle() {
     }
 }
 
-/// Takes, refunds, failures, deaths and sweeps, on clocks of different speeds: a bucket that every grant is debited from never
-/// runs out, so in no window more is granted than the law allows. And whoever is refused is so because of what others
-/// hold, or of what lapsed or was lost.
+/// Takes, refunds, failures, deaths and sweeps, on clocks of different speeds and while answers are on their way: a bucket that
+/// every grant is debited from never runs out, so in no window more is granted than the law allows. And whoever is refused is
+/// so because of what is held, lapsed or was lost, and is granted when it was told, not a microsecond sooner.
 #[tokio::test(start_paused = true)]
 async fn replicas_grant_no_more_than_the_law_and_no_less_than_what_they_do_not_hold() {
     let operations = prop::collection::vec(op(), 1..=MAX_OPERATIONS);

@@ -5,6 +5,8 @@
 
 mod answers;
 mod callers;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod crashes;
 mod law;
 #[cfg(feature = "postgres")]
 mod replicas;

@@ -1,9 +1,13 @@
-//! A store that fails, or takes its time, as it is told.
+//! A store that fails, or takes its time, as it is told. Like the stores of production it gives back by itself what a caller was
+//! granted that went away.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 
 use admit::{BudgetStore, Charge, Decision, Now, Rules, TakeError, Unavailable};
+use admit_store::leases::Lessor;
 use admit_store::memory::MemoryStore;
 use tokio::sync::Semaphore;
 
@@ -16,8 +20,10 @@ pub(crate) enum Fate {
     Fails,
     /// It fails, and something may have been debited.
     AnswerIsLost,
-    /// It is answered when the gate is opened.
+    /// It is decided, and answered when the gate is opened.
     Waits,
+    /// It is decided when the gate is opened.
+    Stuck,
 }
 
 /// Takes go to a store of the test's. Clones share it.
@@ -36,8 +42,9 @@ impl Unsure {
         Self { store, fates: Arc::default(), gate, lost: Arc::default(), takes: Arc::default() }
     }
 
-    /// The next takes end like this; those after them are answered.
+    /// The next takes end like this; those after them are answered. The gate is closed.
     pub(crate) fn fates(&self, fates: impl IntoIterator<Item = Fate>) {
+        self.gate.forget_permits(usize::MAX);
         *self.fates.lock().unwrap() = fates.into_iter().collect();
     }
 
@@ -57,15 +64,51 @@ impl Unsure {
     }
 }
 
-/// Counts what was debited, unless the answer gets to somebody.
+/// What was debited, unless the answer gets to somebody: it is given back to the store, or counted as lost.
 struct Debited<'a> {
-    lost: &'a Mutex<f64>,
-    tokens: f64,
+    unsure: &'a Unsure,
+    charges: &'a [Charge],
+    for_good: bool,
 }
 
 impl Drop for Debited<'_> {
     fn drop(&mut self) {
-        *self.lost.lock().unwrap() += self.tokens;
+        match self.charges {
+            [] => {}
+            [first, ..] if self.for_good => *self.unsure.lost.lock().unwrap() += first.cost.tokens(),
+            charges => {
+                let refund = pin!(self.unsure.store.refund(charges));
+                assert!(refund.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+            }
+        }
+    }
+}
+
+impl Unsure {
+    async fn decide(&self, charges: &[Charge], now: Now, for_good: bool) -> Result<Decision, TakeError> {
+        let fate = self.fates.lock().unwrap().pop_front().unwrap_or(Fate::Answered);
+        self.takes.lock().unwrap().push(charges.to_vec());
+        let broken =
+            || TakeError::Unavailable(Unavailable::new("unsure", std::io::Error::other("broken off")));
+        if fate == Fate::Fails {
+            return Err(broken());
+        }
+        if fate == Fate::Stuck {
+            self.gate.acquire().await.unwrap().forget();
+        }
+        let decision = self.store.take(charges, now).await?;
+        let charges = if decision.is_granted() { charges } else { &[] };
+        let mut debited = Debited { unsure: self, charges, for_good };
+        match fate {
+            Fate::AnswerIsLost => {
+                debited.for_good = true;
+                return Err(broken());
+            }
+            Fate::Waits => self.gate.acquire().await.unwrap().forget(),
+            Fate::Answered | Fate::Fails | Fate::Stuck => {}
+        }
+        debited.charges = &[];
+        Ok(decision)
     }
 }
 
@@ -75,23 +118,7 @@ impl BudgetStore for Unsure {
     }
 
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        let fate = self.fates.lock().unwrap().pop_front().unwrap_or(Fate::Answered);
-        self.takes.lock().unwrap().push(charges.to_vec());
-        let broken =
-            || TakeError::Unavailable(Unavailable::new("unsure", std::io::Error::other("broken off")));
-        if fate == Fate::Fails {
-            return Err(broken());
-        }
-        let decision = self.store.take(charges, now).await?;
-        let tokens = if decision.is_granted() { charges[0].cost.tokens() } else { 0.0 };
-        let mut debited = Debited { lost: &self.lost, tokens };
-        match fate {
-            Fate::AnswerIsLost => return Err(broken()),
-            Fate::Waits => self.gate.acquire().await.unwrap().forget(),
-            Fate::Answered | Fate::Fails => {}
-        }
-        debited.tokens = 0.0;
-        Ok(decision)
+        self.decide(charges, now, false).await
     }
 
     async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
@@ -104,5 +131,11 @@ impl BudgetStore for Unsure {
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
         self.store.delete_idle(now).await
+    }
+}
+
+impl Lessor for Unsure {
+    async fn take_for_good(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
+        self.decide(charges, now, true).await
     }
 }

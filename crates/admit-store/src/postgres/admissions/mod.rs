@@ -228,6 +228,11 @@ impl Admissions {
 
     fn answer(&self, request: Request, verdict: Verdict) {
         let Request { asked, caller, .. } = request;
+        if let Verdict::Run(..) = verdict {
+            // By its budget there may be more than a take was refused for.
+            let refusals = self.0.coalescer.refusals();
+            asked.take.lines().iter().for_each(|line| refusals.forget(&line.scope, line.key));
+        }
         if let Err(Ok((Verdict::Run(ticket, _), asked))) = caller.send(Ok((verdict, asked))) {
             self.undo(ticket, asked);
         }
@@ -243,7 +248,7 @@ impl Admissions {
     /// Nobody waits for this any more, and it was admitted: gives back what was debited, and frees the key. Where that fails,
     /// the tokens stay spent and the lease lapses.
     fn undo(&self, ticket: Ticket, asked: Asked) {
-        self.0.coalescer.abandoned(asked.take);
+        self.0.coalescer.abandoned(asked.take, false);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let shared = self.0.clone();
             runtime.spawn(async move {

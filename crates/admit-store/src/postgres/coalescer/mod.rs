@@ -61,6 +61,8 @@ struct Operation {
     take: Take,
     now: Now,
     since: Timestamp,
+    /// Whether a take stays debited if nobody waits for its answer.
+    for_good: bool,
     /// Who waits for the answer; nobody for what is given back of an abandoned take.
     caller: Option<oneshot::Sender<Answered>>,
 }
@@ -116,13 +118,13 @@ impl Coalescer {
         }))
     }
 
-    /// Decides a take, with all others that wait.
-    pub(super) async fn take(&self, take: Take, now: Now) -> Result<Decision, Unavailable> {
+    /// Decides a take, with all others that wait. What nobody waits for any more is given back unless it is taken `for_good`.
+    pub(super) async fn take(&self, take: Take, now: Now, for_good: bool) -> Result<Decision, Unavailable> {
         let stamp = match self.0.refusals.recall(&take, now, || self.0.clock.now()) {
             Recalled::Refused(decision) => return Ok(decision),
             Recalled::Unknown(stamp) => stamp,
         };
-        match self.done(Want::Debit, Some(stamp), take, now).await? {
+        match self.done(Want::Debit, Some(stamp), take, now, for_good).await? {
             Outcome::Decided(decision) => Ok(decision),
             Outcome::GivenBack | Outcome::Busy => Err(Undone::Busy.unavailable()),
         }
@@ -130,7 +132,7 @@ impl Coalescer {
 
     /// Gives back, in the order of the takes that wait.
     pub(super) async fn refund(&self, take: Take) -> Result<(), Unavailable> {
-        match self.done(Want::GiveBack, None, take, Now::Store).await? {
+        match self.done(Want::GiveBack, None, take, Now::Store, true).await? {
             Outcome::GivenBack => Ok(()),
             Outcome::Decided(_) | Outcome::Busy => Err(Undone::Busy.unavailable()),
         }
@@ -141,7 +143,8 @@ impl Coalescer {
         &self.0.refusals
     }
 
-    /// How many takes were sent whose answer never came: each may have debited, and was told as unavailable.
+    /// How many takes were sent whose answer never came, or came to nobody and stays debited: each may have debited, and was
+    /// told as unavailable, if to anybody.
     pub(super) fn unanswered(&self) -> u64 {
         self.0.unanswered.load(Ordering::Relaxed)
     }
@@ -152,11 +155,13 @@ impl Coalescer {
         stamp: Option<Stamp>,
         take: Take,
         now: Now,
+        for_good: bool,
     ) -> Result<Outcome, Unavailable> {
         let (caller, answer) = oneshot::channel();
         let since = self.0.clock.now();
-        let position = self.push(Operation { want, stamp, take, now, since, caller: Some(caller) })?;
-        let mut waiting = Waiting { answer, answered: false, coalescer: self };
+        let position =
+            self.push(Operation { want, stamp, take, now, since, for_good, caller: Some(caller) })?;
+        let mut waiting = Waiting { answer, answered: false, for_good, coalescer: self };
         let Some(answered) = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await else {
             return Err(Undone::Late(self.0.waits.to_begin).unavailable());
         };
@@ -195,13 +200,21 @@ impl Coalescer {
     }
 
     /// Nobody waits for this take any more, and it was granted.
-    pub(super) fn abandoned(&self, take: Take) {
+    pub(super) fn abandoned(&self, take: Take, for_good: bool) {
+        match for_good {
+            true => drop(self.0.unanswered.fetch_add(1, Ordering::Relaxed)),
+            false => self.give_back(take),
+        }
+    }
+
+    fn give_back(&self, take: Take) {
         let back = Operation {
             want: Want::GiveBack,
             stamp: None,
             take,
             now: Now::Store,
             since: self.0.clock.now(),
+            for_good: true,
             caller: None,
         };
         if tokio::runtime::Handle::try_current().is_err() || self.push(back).is_err() {
@@ -348,7 +361,7 @@ impl Coalescer {
     }
 
     fn tell(&self, operation: Operation, outcome: Outcome) {
-        let Operation { take, caller: Some(caller), .. } = operation else {
+        let Operation { take, for_good, caller: Some(caller), .. } = operation else {
             if let Outcome::Busy = outcome {
                 self.0.unanswered.fetch_add(1, Ordering::Relaxed); // Not given back.
             }
@@ -359,7 +372,7 @@ impl Coalescer {
             done => Ok((done, take)),
         };
         if let Err(Ok((Outcome::Decided(Decision::Granted(_)), take))) = caller.send(answer) {
-            self.abandoned(take);
+            self.abandoned(take, for_good);
         }
     }
 
@@ -411,10 +424,11 @@ pub(super) fn may_be_done(error: &CallError) -> bool {
     }
 }
 
-/// A caller that waits. If it goes away, what it was granted is given back.
+/// A caller that waits. If it goes away, what it was granted is given back, unless it was taken for good.
 struct Waiting<'c> {
     answer: oneshot::Receiver<Answered>,
     answered: bool,
+    for_good: bool,
     coalescer: &'c Coalescer,
 }
 
@@ -426,7 +440,7 @@ impl Drop for Waiting<'_> {
         self.answer.close();
         self.coalescer.0.gone.notify_waiters();
         if let Ok(Ok((Outcome::Decided(Decision::Granted(_)), take))) = self.answer.try_recv() {
-            self.coalescer.abandoned(take);
+            self.coalescer.abandoned(take, self.for_good);
         }
     }
 }

@@ -1,12 +1,52 @@
-//! All orders in which callers of one bucket can meet, tried one after the other.
+//! All orders in which callers of one bucket can meet, tried one after the other. The very file that says what is held is
+//! compiled here; a caller waits on a latch of the scheduler's that tries the orders, and is woken by nothing else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(dead_code, unreachable_pub)] // The files hold more than is used here.
+#![cfg(feature = "leases")]
+
+#[path = "../src/leases/demand.rs"]
+mod demand;
+#[path = "../src/leases/holding.rs"]
+mod holding;
+
+/// In the place of the leases' own.
+mod latch {
+    use loom::sync::{Arc, Condvar, Mutex};
+
+    #[derive(Clone, Debug)]
+    pub(super) struct Latch(Arc<(Mutex<bool>, Condvar)>);
+
+    impl Latch {
+        pub(super) fn new() -> Self {
+            Self(Arc::new((Mutex::new(false), Condvar::new())))
+        }
+
+        pub(super) fn is_near(&self) -> bool {
+            true
+        }
+
+        pub(super) fn open(&self) {
+            let (is_open, opened) = &*self.0;
+            *is_open.lock().unwrap() = true;
+            opened.notify_all();
+        }
+
+        pub(super) fn wait(&self) {
+            let (is_open, opened) = &*self.0;
+            let mut guard = is_open.lock().unwrap();
+            while !*guard {
+                guard = opened.wait(guard).unwrap();
+            }
+        }
+    }
+}
 
 use std::time::Duration;
 
 use admit::{Budget, Timestamp};
-use loom::sync::{Arc, Condvar, Mutex};
+use holding::{Ask, Begun, Effort, Holding, Moment};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
-
-use super::holding::{Ask, Begun, Holding, Moment};
 
 const NOW: Moment = Moment { at: Timestamp::MIN, given: true };
 
@@ -15,7 +55,6 @@ const MOST: f64 = 3.0;
 
 struct Place {
     holding: Mutex<Holding>,
-    changed: Condvar,
     /// What the store has.
     level: Mutex<f64>,
 }
@@ -37,49 +76,42 @@ impl Place {
     /// A bucket that was asked for so often that the next ask is for a slice.
     fn warm(told: f64, level: f64) -> Self {
         let mut holding = Holding::new(0, budget(), NOW);
-        let Begun::Ask(first) = holding.begin(1.0, budget(), NOW, MOST, true) else { panic!() };
+        let Begun::Ask(first) = holding.begin(1.0, budget(), NOW, MOST, Effort::Wait) else { panic!() };
         assert!(!first.is_slice());
         holding.land(&first, told, NOW.at, NOW.at);
-        Self { holding: Mutex::new(holding), changed: Condvar::new(), level: Mutex::new(level) }
+        Self { holding: Mutex::new(holding), level: Mutex::new(level) }
     }
 
-    /// What [`Leased::take`](super::Leased) does, and whether it was granted.
+    /// What a take does, and whether it was granted.
     fn take(&self, caller: Caller) -> bool {
-        let ask = {
-            let mut holding = self.holding.lock().unwrap();
-            loop {
-                match holding.begin(1.0, budget(), NOW, MOST, true) {
-                    Begun::Spent(_) => return true,
-                    Begun::Ask(ask) => break ask,
-                    Begun::Wait(_) => holding = self.changed.wait(holding).unwrap(),
+        let ask = loop {
+            let begun = {
+                let mut holding = self.holding.lock().unwrap();
+                if holding.spend(1.0, budget(), NOW).is_some() {
+                    return true;
                 }
+                holding.begin(1.0, budget(), NOW, MOST, Effort::Wait)
+            };
+            match begun {
+                Begun::Ask(ask) => break ask,
+                Begun::Wait(flight) => flight.wait(),
             }
         };
-        if ask.is_slice() {
-            match self.debit(ask.amount) {
-                Some(left) => return self.landed(&ask, left, caller),
-                None => self.change(|holding| holding.refused(&ask, None)),
-            }
+        if let Some(left) = self.debit(ask.amount) {
+            return self.landed(&ask, left, caller);
         }
-        match self.debit(ask.shortage) {
-            Some(left) => self.landed(&ask.alone(), left, caller),
-            None => {
-                self.change(|holding| holding.give(ask.reserved, budget(), NOW.at));
-                false
-            }
-        }
+        self.change(|holding| holding.refused(&ask, None, true));
+        let again = ask.is_slice().then(|| self.debit(ask.cost)).flatten();
+        again.is_some_and(|left| self.landed(&ask.alone(), left, caller))
     }
 
     fn landed(&self, ask: &Ask, left: f64, caller: Caller) -> bool {
         match caller {
-            Caller::HasNoAnswer => self.change(|holding| {
-                holding.abandoned(ask, true);
-                holding.give(ask.reserved, budget(), NOW.at);
-            }),
+            Caller::HasNoAnswer => self.change(|holding| holding.abandoned(ask, true)),
             _ => self.change(|holding| holding.land(ask, left, NOW.at, NOW.at)),
         }
         if caller == Caller::Leaves {
-            self.change(|holding| holding.give(ask.reserved + ask.shortage, budget(), NOW.at));
+            self.change(|holding| holding.give(ask.cost, budget(), NOW.at));
         }
         caller == Caller::Stays
     }
@@ -94,7 +126,6 @@ impl Place {
 
     fn change(&self, change: impl FnOnce(&mut Holding)) {
         change(&mut self.holding.lock().unwrap());
-        self.changed.notify_all();
     }
 }
 
