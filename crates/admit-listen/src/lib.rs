@@ -118,8 +118,10 @@ pub async fn serve_tls(
 }
 
 fn tell(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(panicked) = ended {
-        tracing::error!(cause = %panicked, "a connection panicked");
+    match ended {
+        Err(error) if error.is_panic() => tracing::error!(cause = %error, "a connection panicked"),
+        Err(error) => tracing::error!(cause = %error, "a connection was cut off with its thread"),
+        Ok(()) => {}
     }
 }
 
@@ -128,13 +130,14 @@ type Accepted = (TcpStream, SocketAddr, OwnedSemaphorePermit);
 impl Shared {
     fn spawn(&self, connections: &mut JoinSet<()>, workers: Option<&Workers>, accepted: Accepted) {
         let (stream, peer, permit) = accepted;
-        let Some(worker) = workers.and_then(Workers::next) else {
+        let Some((worker, open)) = workers.and_then(Workers::least_busy) else {
             connections.spawn(self.clone().begin(stream, peer, permit));
             return;
         };
         // Its events are to come to the thread that serves it.
         let (stream, shared) = (stream.into_std(), self.clone());
         let begun = async move {
+            let _open = open;
             match stream.and_then(TcpStream::from_std) {
                 Ok(stream) => shared.begin(stream, peer, permit).await,
                 Err(error) => tracing::warn!(cause = %error, "a connection was not accepted"),

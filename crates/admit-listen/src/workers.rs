@@ -26,10 +26,27 @@ pub struct Workers(Arc<Threads>);
 
 #[derive(Debug)]
 struct Threads {
-    handles: Vec<Handle>,
+    all: Vec<Thread>,
+    /// Where the next search begins.
     next: AtomicUsize,
-    /// Dropped, they end the threads.
-    _alive: Vec<oneshot::Sender<()>>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    runtime: Handle,
+    /// How many connections it has.
+    open: Arc<AtomicUsize>,
+    /// Dropped, it ends the thread.
+    _alive: oneshot::Sender<()>,
+}
+
+/// A connection of a thread, until it is dropped.
+pub(crate) struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Workers {
@@ -38,18 +55,17 @@ impl Workers {
     /// # Errors
     /// If the system gives no threads.
     pub fn start() -> io::Result<Self> {
-        let (mut handles, mut alive) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
         for index in 0..Self::count() {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (sender, dropped) = oneshot::channel();
-            handles.push(runtime.handle().clone());
-            alive.push(sender);
+            all.push(Thread { runtime: runtime.handle().clone(), open: Arc::default(), _alive: sender });
             std::thread::Builder::new().name(format!("admit-worker-{index}")).spawn(move || {
                 INDEX.set(index);
                 let _ = runtime.block_on(dropped); // Nothing is ever sent.
             })?;
         }
-        Ok(Self(Arc::new(Threads { handles, next: AtomicUsize::new(0), _alive: alive })))
+        Ok(Self(Arc::new(Threads { all, next: AtomicUsize::new(0) })))
     }
 
     /// How many there are: always as many as when this was first asked.
@@ -64,9 +80,32 @@ impl Workers {
         INDEX.get()
     }
 
-    /// One after the other.
-    pub(crate) fn next(&self) -> Option<&Handle> {
-        let next = self.0.next.fetch_add(1, Ordering::Relaxed);
-        self.0.handles.get(next % self.0.handles.len().max(1))
+    /// One with the fewest connections; of several such, one after the other.
+    pub(crate) fn least_busy(&self) -> Option<(&Handle, Open)> {
+        let (before, from) =
+            self.0.all.split_at(self.0.next.fetch_add(1, Ordering::Relaxed) % self.0.all.len().max(1));
+        let thread = from.iter().chain(before).min_by_key(|thread| thread.open.load(Ordering::Relaxed))?;
+        thread.open.fetch_add(1, Ordering::Relaxed);
+        Some((&thread.runtime, Open(thread.open.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They went to one after the other, so that of two processors one had all that stayed, where each other one was short.
+    #[test]
+    fn connections_that_stay_are_spread_whatever_comes_between() {
+        let workers = Workers::start().unwrap();
+        let stay = || {
+            drop(workers.least_busy());
+            workers.least_busy().unwrap().1
+        };
+        let open: Vec<Open> = (0..Workers::count()).map(|_| stay()).collect();
+        let counts = || workers.0.all.iter().map(|thread| thread.open.load(Ordering::Relaxed));
+        assert!(counts().all(|count| count == 1), "{:?}", counts().collect::<Vec<_>>());
+        drop(open);
+        assert!(counts().all(|count| count == 0));
     }
 }

@@ -56,15 +56,16 @@ BEGIN
 END
 $$;
 
--- For replicas of the version before, which call it until it deletes fewer than `batch`: that many pages of the table, from a
--- random one on. What it does not come to is left to the next hour, or to a replica of this version.
+-- For replicas of the version before, which call it until it deletes fewer than `batch` rows: some pages of the table, from a
+-- random one on, in one statement that must not hold up takes for long. What it does not come to is left to the next hour, or to a replica of this version.
 CREATE OR REPLACE FUNCTION {schema}.delete_idle(idle_micros bigint, at timestamptz, batch integer) RETURNS bigint
 LANGUAGE plpgsql
 AS $$
 DECLARE
     end_page bigint := pg_relation_size('{schema}.rate_budgets'::regclass) / current_setting('block_size')::bigint;
-    first_page bigint := random() * GREATEST(0, end_page - batch);
+    pages integer := LEAST(batch, 128);
+    first_page bigint := random() * GREATEST(0, end_page - pages);
 BEGIN
-    RETURN (SELECT d.deleted FROM {schema}.delete_idle_pages(idle_micros, at, first_page, batch) AS d);
+    RETURN (SELECT d.deleted FROM {schema}.delete_idle_pages(idle_micros, at, first_page, pages) AS d);
 END
 $$;
