@@ -76,6 +76,7 @@ fn a_whole_policy_means_what_it_says() {
     let [bytes, daily] = policy.budgets.as_slice() else { panic!("{:?}", policy.budgets) };
     assert_eq!((bytes.cost.clone(), bytes.spent_by_replays), (CostSource::BodyBytes, true));
     assert_eq!((bytes.lease, daily.lease), ("2.5%".parse().ok(), None));
+    assert_eq!(daily.sizes().map(|size| size.burst().tokens()).fold(0.0, f64::max), 100_000.0);
     assert_eq!((daily.mode, daily.when_unavailable), (Mode::Shadow, WhenUnavailable::Admit));
     let size = |tenant, plan| daily.budget_of(tenant, plan).burst().tokens();
     assert_eq!(

@@ -76,16 +76,21 @@ fn leased(budget: &BudgetRule) -> Option<Lease<'_>> {
 }
 
 impl Lease<'_> {
+    /// Of its largest size.
+    fn tokens(&self) -> f64 {
+        self.budget.sizes().map(|size| self.share.of(size)).fold(0.0, f64::max)
+    }
+
     fn json(&self) -> Value {
-        let tokens = self.share.of(self.budget.budget);
+        let tokens = self.tokens();
         json!({"budget": self.budget.scope.as_str(), "share": self.share.to_string(), "tokens": tokens})
     }
 }
 
 impl fmt::Display for Lease<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { budget: BudgetRule { scope, budget, .. }, share } = self;
-        let tokens = share.of(*budget);
+        let Self { budget: BudgetRule { scope, .. }, share } = self;
+        let tokens = self.tokens();
         write!(
             f,
             "{scope} is leased: each process may hold {share} of a bucket, {tokens} tokens that others lack, and what was \

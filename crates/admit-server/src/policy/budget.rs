@@ -127,7 +127,9 @@ impl BudgetRule {
         if let (Some(share), Some(budget)) = (lease, budget) {
             let span = section.span_of("lease");
             let sizes = [budget].into_iter().chain(plans.values().copied()).chain(tenants.values().copied());
-            sizes.for_each(|budget| check_lease(share, budget, &cost, span.clone(), problems));
+            if let Some(least) = sizes.min_by(|one, other| share.of(*one).total_cmp(&share.of(*other))) {
+                check_lease(share, least, &cost, span.clone(), problems);
+            }
             if let Some(by) = &by {
                 check_one_size(&plans, &tenants, by, span, problems);
             }
@@ -147,6 +149,13 @@ impl BudgetRule {
             mode: mode.unwrap_or(Mode::Enforce),
             lease,
         })
+    }
+}
+
+impl BudgetRule {
+    /// All that a bucket of it may be held to.
+    pub fn sizes(&self) -> impl Iterator<Item = Budget> {
+        [self.budget].into_iter().chain(self.plans.values().copied()).chain(self.tenants.values().copied())
     }
 }
 
@@ -175,12 +184,15 @@ fn check_one_size(
     span: Span,
     problems: &Problems,
 ) {
-    let is_by_key = by.parts.contains(&KeyPart::ApiKey);
-    let (who, wanted) = match by.parts.contains(&KeyPart::Tenant) {
-        _ if is_by_key => return,
-        _ if !plans.is_empty() => ("plans", "api_key"), // The keys of a tenant may have different ones.
-        false if !tenants.is_empty() => ("tenants", "tenant"),
-        _ => return,
+    let is_by = |part| by.parts.contains(&part);
+    let (who, wanted) = if is_by(KeyPart::ApiKey) {
+        return;
+    } else if !plans.is_empty() {
+        ("plans", "api_key") // The keys of a tenant may have different ones.
+    } else if !tenants.is_empty() && !is_by(KeyPart::Tenant) {
+        ("tenants", "tenant")
+    } else {
+        return;
     };
     let message = format!("callers of different {who} share a bucket, and a lease is of one size of it");
     problems.add(span, message, format!("leave lease out, or add \"{wanted}\" to by"));

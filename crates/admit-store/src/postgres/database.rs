@@ -102,8 +102,10 @@ impl Database {
 
     /// Runs a statement that gives one row, in a transaction of its own, `read committed`.
     pub(super) async fn row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, CallError> {
-        let row = self.rows(sql, params).await?.pop();
-        row.ok_or_else(|| CallError::Answer("there is no row".into()))
+        match <[Row; 1]>::try_from(self.rows(sql, params).await?) {
+            Ok([row]) => Ok(row),
+            Err(rows) => Err(CallError::Answer(format!("{} rows in place of one", rows.len()).into())),
+        }
     }
 
     /// The same for a statement that gives many.
