@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use admit_listen::{Limits, Tls};
+use admit_listen::{Limits, Tls, Workers};
 use axum::Router;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,8 +29,11 @@ impl Served {
     pub async fn start_tls(router: Router, tls: Option<Tls>, limits: Limits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let serving =
-            tokio::spawn(admit_listen::serve_tls(listener, router, tls, limits, shutdown.clone(), None));
+        // As the program has them; the services in `apps` are tested without.
+        let (workers, until) = (Workers::start().unwrap(), shutdown.clone());
+        let serving = tokio::spawn(async move {
+            admit_listen::serve_tls(listener, router, tls, limits, until, Some(&workers)).await;
+        });
         Self { address, shutdown, serving }
     }
 
