@@ -63,6 +63,18 @@ impl<T> Queue<T> {
         Ok((position, drives.then_some(Drive(()))))
     }
 
+    /// Adds again, behind all that wait, what was taken and not done. There is room for it always: it was let in before, and so
+    /// the queue is longer than its bound by one batch at most. If nobody drives, the caller has to see to it.
+    pub(super) fn put_back(&self, operations: Vec<T>) -> Option<Drive> {
+        if operations.is_empty() {
+            return None;
+        }
+        let mut state = self.lock();
+        state.waiting.extend(operations);
+        let drives = !std::mem::replace(&mut state.driven, true);
+        drives.then_some(Drive(()))
+    }
+
     /// Whether an operation was taken from the queue.
     fn has_begun(&self, position: Position) -> bool {
         position.0 < self.lock().begun

@@ -6,7 +6,7 @@
 
 mod statement;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ impl Admissions {
             let answer = self.send(&first, careful).await;
             ScopeGuard::into_inner(unsure);
             match answer {
-                Ok(answer) => batch = self.tell(first, later, answer),
+                Ok(answer) => return self.tell(first, later, answer),
                 // Only those that need the bucket shall suffer.
                 Err(error) if several && !careful && is_held(&error) => {
                     careful = true;
@@ -194,8 +194,8 @@ impl Admissions {
                 }
                 // One request must not take the others down with it.
                 Err(error) if several && (is_of_one(&error) || is_held(&error) || error.is_transient()) => {
+                    self.put_back(later);
                     batch = first.split_off(first.len() / 2);
-                    batch.extend(later);
                     Box::pin(self.settle(first, careful)).await;
                 }
                 Err(error) => {
@@ -209,21 +209,43 @@ impl Admissions {
         }
     }
 
-    /// Answers the requests that were sent, and those whose key one of them had, as far as that is known to be taken now.
-    /// Gives back the rest.
-    fn tell(&self, sent: Vec<Request>, mut later: Vec<Request>, mut answer: Answer) -> Vec<Request> {
-        for (request, verdict) in sent.into_iter().zip(answer.verdicts.drain(..)) {
-            match verdict {
-                Some(verdict) => self.answer(request, verdict),
-                None => request.fail(Undone::Busy.unavailable()),
+    /// Answers the requests that were sent, and those whose key one of them had, as far as that is known now. The rest waits
+    /// again, behind those that came meanwhile: one statement tells only one of the requests with a key, so nobody else may have
+    /// to wait for all of them.
+    fn tell(&self, sent: Vec<Request>, later: Vec<Request>, answer: Answer) {
+        if !later.is_empty() {
+            let told = sent.iter().zip(&answer.verdicts);
+            let told: HashMap<_, _> = told.map(|told| (told.0.asked.key, told)).collect();
+            let follows = |request: &Request| {
+                let &(first, verdict) = told.get(&request.asked.key)?;
+                answer.follows(&request.asked, &first.asked, verdict.as_ref())
+            };
+            let mut again = Vec::new();
+            for request in later {
+                match follows(&request) {
+                    Some(verdict) => self.verdict(request, verdict),
+                    None => again.push(request),
+                }
             }
+            self.put_back(again);
         }
-        for request in later.extract_if(.., |request| answer.claim(&request.asked).is_some()) {
-            if let Some(claim) = answer.claim(&request.asked) {
-                self.answer(request, Verdict::Taken(claim));
-            }
+        for (request, verdict) in sent.into_iter().zip(answer.verdicts) {
+            self.verdict(request, verdict);
         }
-        later
+    }
+
+    /// To be asked in a statement to come.
+    fn put_back(&self, requests: Vec<Request>) {
+        if let Some(drive) = self.0.queue.put_back(requests) {
+            self.spawn(drive);
+        }
+    }
+
+    fn verdict(&self, request: Request, verdict: Option<Verdict>) {
+        match verdict {
+            Some(verdict) => self.answer(request, verdict),
+            None => request.fail(Undone::Busy.unavailable()),
+        }
     }
 
     fn answer(&self, request: Request, verdict: Verdict) {
