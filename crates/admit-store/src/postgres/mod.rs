@@ -32,12 +32,14 @@ mod coalescer;
 mod config;
 mod connections;
 mod database;
+mod held;
 #[cfg(feature = "conformance")]
 mod inspect;
 mod leaderships;
 mod migrate;
 mod operations;
 mod outage;
+mod outlived;
 mod queue;
 mod records;
 mod retention;

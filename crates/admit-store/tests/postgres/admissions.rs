@@ -232,6 +232,13 @@ async fn other_session(postgres: &Postgres) -> tokio_postgres::Client {
     client
 }
 
+/// Until so many wait for locks.
+async fn lock_waits(postgres: &Postgres, count: &str) {
+    while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// A caller that goes away before its answer has neither spent nor claimed.
 #[tokio::test]
 async fn an_admission_that_nobody_waits_for_is_undone() {
@@ -244,14 +251,9 @@ async fn an_admission_that_nobody_waits_for_is_undone() {
     assert!(runs(&admit(&store, &one, "first").await));
     let client = other_session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
-    let waits = async {
-        while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != "1" {
-            tokio::task::yield_now().await;
-        }
-    };
     tokio::select! {
         _ = admit(&store, &one, "dropped") => panic!("the row is locked"),
-        () = waits => {}
+        () = lock_waits(&postgres, "1") => {}
     }
     client.batch_execute("ROLLBACK").await.unwrap();
     // The next admission comes after that statement; what it gave back, and the key, follow on their own.
@@ -315,4 +317,49 @@ async fn a_locked_bucket_is_unavailable_for_those_that_need_it() {
     assert_eq!((kind, runs(&answers[1])), (UnavailableKind::TimedOut, true));
     client.batch_execute("ROLLBACK").await.unwrap();
     assert!(runs(&admit(&store, &held, "c").await));
+}
+
+/// Each statement waited for the row that somebody held, for as long as statements wait for locks, and all admissions waited
+/// behind it.
+#[tokio::test]
+async fn a_locked_bucket_holds_up_one_statement_not_each() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_millis(500);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (held, free) = ([charge(INGEST, "held", 1.0, "1000/s")], [charge(INGEST, "free", 1.0, "1000/s")]);
+    assert!(runs(&admit(&store, &held, "a").await));
+    let client = other_session(&postgres).await;
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let rounds = async {
+        for round in 0..100 {
+            let names = [format!("{round} b"), format!("{round} c")];
+            let answers = join_all([admit(&store, &held, &names[0]), admit(&store, &free, &names[1])]).await;
+            assert!(answers[0].is_err() && runs(&answers[1]), "{round} {answers:?}");
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(25), rounds).await.expect("a hundred waits");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert!(runs(&admit(&store, &held, "d").await), "known to be held, and free");
+}
+
+/// All waited for the end of a statement whose callers had all gone.
+#[tokio::test]
+async fn nobody_waits_behind_a_statement_that_nobody_waits_for() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (held, free) = ([charge(INGEST, "held", 1.0, "9/hour")], [charge(INGEST, "free", 1.0, "9/hour")]);
+    assert!(runs(&admit(&store, &held, "a").await));
+    let client = other_session(&postgres).await;
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    tokio::select! {
+        _ = admit(&store, &held, "b") => panic!("the row is locked"),
+        () = lock_waits(&postgres, "1") => {}
+    }
+    assert!(runs(&admit(&store, &free, "c").await), "the bucket of the other is locked still");
+    lock_waits(&postgres, "0").await; // What nobody waits for any more is cancelled.
+    client.batch_execute("ROLLBACK").await.unwrap();
 }

@@ -18,10 +18,11 @@ use admit::{
     Unavailable, Verdict, one_by_one,
 };
 use scopeguard::ScopeGuard;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::coalescer::{Coalescer, MAX_LINES, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
+use super::outlived::outlived;
 use super::queue::{Drive, Queue, Waits};
 use super::{PostgresConfig, PostgresStore, outage, records};
 use statement::Answer;
@@ -42,6 +43,8 @@ struct Shared {
     max_batch: usize,
     waits: Waits,
     clock: MonotonicClock,
+    /// Some caller went away.
+    gone: Notify,
     unanswered: AtomicU64,
 }
 
@@ -99,6 +102,7 @@ impl Admissions {
             max_batch: config.batch.clamp(1, MAX_REQUESTS),
             waits: config.waits(),
             clock: MonotonicClock::start(),
+            gone: Notify::new(),
             unanswered: AtomicU64::new(0),
         }))
     }
@@ -135,13 +139,13 @@ impl Admissions {
         tokio::spawn(async move { admissions.drive(drive).await });
     }
 
-    /// Runs statement after statement, until nothing waits.
+    /// Runs statement after statement, until nothing waits, or until another task drives.
     async fn drive(self, mut drive: impl DerefMut<Target = Option<Drive>>) {
         loop {
             self.0.queue.gather(self.0.max_batch).await;
             let Some((going_on, batch)) = drive.take().and_then(|drive| self.next(drive)) else { return };
             *drive = Some(going_on);
-            self.run(batch).await;
+            self.run(batch, &mut drive).await;
         }
     }
 
@@ -158,16 +162,24 @@ impl Admissions {
         self.0.queue.next(drive, joins)
     }
 
-    async fn run(&self, mut batch: Vec<Request>) {
+    async fn run(&self, mut batch: Vec<Request>, drive: &mut Option<Drive>) {
         let begin = self.0.clock.now();
         for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
             late.fail(Undone::Late(self.0.waits.to_begin).unavailable());
         }
-        self.settle(batch, false).await;
+        let apart = self.0.coalescer.held().part(&mut batch, |request| &request.asked.take);
+        match apart.is_empty() {
+            true => self.settle(batch, false, drive).await,
+            false => {
+                self.settle(batch, false, &mut None).await;
+                self.settle(apart, true, drive).await;
+            }
+        }
     }
 
-    /// Until all are answered. `careful` is without waiting for buckets that somebody else holds.
-    async fn settle(&self, mut batch: Vec<Request>, mut careful: bool) {
+    /// Until all are answered, or wait again. `careful` is without waiting for buckets that somebody else holds. `drive` may be
+    /// handed on while they are the last that this one has to settle.
+    async fn settle(&self, mut batch: Vec<Request>, mut careful: bool, drive: &mut Option<Drive>) {
         loop {
             batch.retain(Request::is_wanted);
             if batch.is_empty() {
@@ -182,10 +194,17 @@ impl Admissions {
             let unsure = scopeguard::guard(first.len() as u64, |sent| {
                 self.0.unanswered.fetch_add(sent, Ordering::Relaxed);
             });
-            let answer = self.send(&first, careful).await;
+            let is_wanted = || first.iter().chain(&later).any(Request::is_wanted);
+            let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
+            let answer = outlived(self.send(&first, careful), &self.0.gone, is_wanted, hand_on).await;
             ScopeGuard::into_inner(unsure);
             match answer {
-                Ok(answer) => return self.tell(first, later, answer),
+                Ok(answer) => {
+                    if careful {
+                        self.learn(&first, &answer);
+                    }
+                    return self.tell(first, later, answer);
+                }
                 // Only those that need the bucket shall suffer.
                 Err(error) if several && !careful && is_held(&error) => {
                     careful = true;
@@ -196,9 +215,12 @@ impl Admissions {
                 Err(error) if several && (is_of_one(&error) || is_held(&error) || error.is_transient()) => {
                     self.put_back(later);
                     batch = first.split_off(first.len() / 2);
-                    Box::pin(self.settle(first, careful)).await;
+                    Box::pin(self.settle(first, careful, &mut None)).await;
                 }
                 Err(error) => {
+                    if is_held(&error) {
+                        first.iter().for_each(|request| self.0.coalescer.held().add(&request.asked.take));
+                    }
                     self.fail(&first, &error);
                     let error = OfAll(Arc::new(error));
                     let kind = outage::kind(&error.0);
@@ -206,6 +228,20 @@ impl Admissions {
                     return first.into_iter().chain(later).for_each(|request| request.fail(failed()));
                 }
             }
+        }
+    }
+
+    /// Remembers which buckets are held, by a statement that did not wait for them.
+    fn learn(&self, sent: &[Request], answer: &Answer) {
+        let held = self.0.coalescer.held();
+        let decided = || sent.iter().zip(&answer.verdicts);
+        for (request, verdict) in decided() {
+            if matches!(verdict, Some(Verdict::Run(..) | Verdict::Refused(_))) {
+                held.remove(&request.asked.take);
+            }
+        }
+        for (request, _) in decided().filter(|(_, verdict)| verdict.is_none()) {
+            held.add(&request.asked.take);
         }
     }
 
@@ -305,6 +341,7 @@ impl Drop for Waiting<'_> {
             return;
         }
         self.answer.close();
+        self.admissions.0.gone.notify_waiters();
         if let Ok(Ok((Verdict::Run(ticket, _), asked))) = self.answer.try_recv() {
             self.admissions.undo(ticket, asked);
         }

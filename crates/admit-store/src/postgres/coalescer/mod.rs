@@ -5,12 +5,10 @@
 //! whose row it would wait for.
 
 mod alone;
-mod held;
 mod statements;
 
 use std::fmt;
 use std::ops::DerefMut;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,23 +16,20 @@ use std::time::Duration;
 use admit::{Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
 use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
+use super::held::Held;
+use super::outlived::outlived;
 use super::queue::{Drive, Position, Queue, QueueFull, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
-use held::Held;
 pub(super) use statements::CAREFUL_WAIT_MS;
 use statements::{Statements, Way};
 
 /// The most lines of one statement, unless a single take has more: some 40 ms of the server's work.
 pub(super) const MAX_LINES: usize = 4_096;
-
-/// How long a statement that nobody waits for any more may go on. Then it is cancelled.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// Clones share the queue.
 #[derive(Clone)]
@@ -141,6 +136,11 @@ impl Coalescer {
     /// The buckets that were seen too empty.
     pub(super) fn refusals(&self) -> &Refusals {
         &self.0.refusals
+    }
+
+    /// The buckets that somebody holds.
+    pub(super) fn held(&self) -> &Held {
+        &self.0.held
     }
 
     /// How many takes were sent whose answer never came, or came to nobody and stays debited: each may have debited, and was
@@ -253,7 +253,7 @@ impl Coalescer {
         for late in batch.extract_if(.., is_late) {
             late.answer(Err(Undone::Late(self.0.waits.to_begin).unavailable()));
         }
-        let apart = self.0.held.part(&mut batch);
+        let apart = self.0.held.part(&mut batch, |operation| &operation.take);
         match apart.is_empty() {
             true => self.settle(batch, Way::Paying, drive).await,
             false => {
@@ -326,38 +326,11 @@ impl Coalescer {
         let unsure = scopeguard::guard(debits, |debits| {
             self.0.unanswered.fetch_add(debits, Ordering::Relaxed);
         });
-        let outcomes = self.in_time(batch, way, drive).await;
+        let is_wanted = || batch.iter().any(Operation::is_wanted);
+        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
+        let outcomes = outlived(self.outcomes(batch, way), &self.0.gone, is_wanted, hand_on).await;
         ScopeGuard::into_inner(unsure);
         outcomes
-    }
-
-    async fn in_time(
-        &self,
-        batch: &[Operation],
-        way: Way,
-        drive: &mut Option<Drive>,
-    ) -> Result<Vec<Option<Outcome>>, CallError> {
-        let mut statement = pin!(self.outcomes(batch, way));
-        tokio::select! {
-            biased;
-            outcomes = &mut statement => return outcomes,
-            () = self.all_gone(batch) => {}
-        }
-        drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        // What is granted is given back.
-        timeout(GRACE, statement).await.unwrap_or_else(|elapsed| Err(CallError::Answer(elapsed.into())))
-    }
-
-    /// Until nobody waits for any operation of the batch.
-    async fn all_gone(&self, batch: &[Operation]) {
-        loop {
-            let mut gone = pin!(self.0.gone.notified());
-            gone.as_mut().enable(); // Before the look, so that no end is missed.
-            if !batch.iter().any(Operation::is_wanted) {
-                return;
-            }
-            gone.await;
-        }
     }
 
     fn tell(&self, operation: Operation, outcome: Outcome) {
