@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms};
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms};
 use admit::{
     AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyStore, Now, TakeError,
     UnavailableKind, Verdict, one_by_one,
@@ -134,6 +134,40 @@ async fn what_was_told_of_a_key_is_told_to_all_that_ask_the_same() {
         assert_eq!(verdict.unwrap(), in_flight);
     }
     assert_eq!(statements(&postgres) - before, 1);
+}
+
+/// The bodies of a thousand replays came in one answer. Now each fetches its own.
+#[tokio::test]
+async fn replays_share_a_statement_and_not_their_responses() {
+    let postgres = Postgres::with_settings(["log_statement=all"]).unwrap();
+    let store = store(&postgres.url()).await;
+    let one = [charge(INGEST, "k", 1.0, "100/hour")];
+    let mut responses = Vec::new();
+    for i in 0..20_u8 {
+        let Ok(Verdict::Run(ticket, _)) = admit(&store, &one, &i.to_string()).await else { panic!() };
+        let headers = vec![("content-type".to_owned(), b"text/plain".to_vec())];
+        let body: Vec<u8> =
+            (0..50_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ i).collect();
+        let outcome = Outcome::Response(Response { status: 201, headers, body });
+        store.complete(&ticket, &outcome, &Terms::default(), Now::Store).await.unwrap();
+        responses.push(outcome);
+    }
+    let before = statements(&postgres);
+    let names: Vec<String> = (0..20).map(|i| i.to_string()).collect();
+    let replays = join_all(names.iter().map(|name| admit(&store, &one, name))).await;
+    for (replay, response) in replays.into_iter().zip(responses) {
+        assert_eq!(replay.unwrap(), Verdict::Taken(Claim::Done(response)));
+    }
+    assert_eq!(statements(&postgres) - before, 1 + 20);
+    let shared = "SELECT pg_column_size(record) FROM admit.admit(\
+        (SELECT array_agg(record_key) FROM admit.idempotency_records), \
+        (SELECT array_agg(fingerprint) FROM admit.idempotency_records), \
+        array_fill(1::bigint, ARRAY[20]), array_fill(1::bigint, ARRAY[20]), array_fill(true, ARRAY[20]), \
+        array_fill(1, ARRAY[20]), '{ingest}', ARRAY[gen_random_uuid()], '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', \
+        NULL, '{20}', NULL, 100, false) WHERE taken_number IS NOT NULL";
+    let sizes: Vec<usize> =
+        postgres.psql(shared).unwrap().lines().map(|size| size.trim().parse().unwrap()).collect();
+    assert!(sizes.len() == 20 && sizes.iter().all(|&size| size < 300), "{sizes:?}");
 }
 
 /// Of requests with one key that want different things each has its own answer, and all have one.

@@ -12,10 +12,10 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use admit::idempotency::{Fingerprint, RecordKey, Terms, Ticket};
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    AdmissionError, AdmissionStore, Charge, Clock, MonotonicClock, Now, Prepared, Take, TakeError, Timestamp,
-    Unavailable, Verdict, one_by_one,
+    AdmissionError, AdmissionStore, Charge, Clock, IdempotencyStore, MonotonicClock, Now, Prepared, Take,
+    TakeError, Timestamp, Unavailable, Verdict, one_by_one,
 };
 use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, oneshot};
@@ -82,7 +82,16 @@ impl AdmissionStore for PostgresStore {
             Prepared::Decided(_) => return one_by_one(self, charges, key, fingerprint, terms, now).await,
         };
         let asked = Asked { key: *key, fingerprint: *fingerprint, terms: terms.clone(), take, now };
-        Ok(self.admissions.admit(asked).await.map_err(TakeError::from)?)
+        match self.admissions.admit(asked).await.map_err(TakeError::from)? {
+            // The statement that is shared leaves the response out: many together have no bound.
+            Verdict::Taken(Claim::Done(Outcome::Response(_))) => {
+                match self.look(key, fingerprint, terms, now).await.map_err(AdmissionError::Records)? {
+                    Some(claim) => Ok(Verdict::Taken(claim)),
+                    None => one_by_one(self, charges, key, fingerprint, terms, now).await, // Its time is over meanwhile.
+                }
+            }
+            verdict => Ok(verdict),
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Answer {
     /// In the order of the requests; nothing for one of whose buckets somebody else holds one for too long.
     pub(super) verdicts: Vec<Option<Verdict>>,
     at: Timestamp,
-    /// Of the keys that are taken now.
+    /// Of the keys that are taken now; responses without headers and body.
     records: HashMap<RecordKey, Record>,
 }
 

@@ -13,8 +13,9 @@ RETURN GREATEST(expires_at, lease_until) <= at
 -- Admits many requests in one statement: one round trip, one flush for all of them.
 --
 -- Each request has a key of its own here, and is one of the takes of a run, as take_many has them. A request whose key is not
--- free takes no part in its run, and gets a row with the record that has the key. The others are granted in the order of the
--- requests, as many of each run as take_many grants. One row more, the last, tells what take_many told (NULL if no key was
+-- free takes no part in its run, and gets a row with the record that has the key; of a response without the headers and the
+-- body, as those of a thousand replays would fill the memory. The others are granted in the order of the requests, as many of
+-- each run as take_many grants. One row more, the last, tells what take_many told (NULL if no key was
 -- free), and which keys were claimed with which fences.
 --
 -- The order of locks is always the same, so that nobody waits for one who waits for him:
@@ -63,7 +64,12 @@ BEGIN
     decided_at := COALESCE(at, clock_timestamp());
 
     FOR seen IN
-        SELECT o.n, r AS kept
+        SELECT o.n, ROW(
+            r.record_key, r.fingerprint, r.fence, r.lease_until, r.expires_at, r.status,
+            CASE WHEN r.body IS NOT NULL THEN ARRAY[]::text[] END,
+            CASE WHEN r.body IS NOT NULL THEN ARRAY[]::bytea[] END,
+            CASE WHEN r.body IS NOT NULL THEN ''::bytea END
+        )::{schema}.idempotency_records AS kept
         FROM unnest(record_keys) WITH ORDINALITY AS o(key, n)
         JOIN {schema}.idempotency_records AS r ON r.record_key = o.key
     LOOP
@@ -73,7 +79,11 @@ BEGIN
             record.fingerprint, record.lease_until, record.expires_at,
             fingerprints[seen.n], stays_blocked[seen.n], decided_at
         ) THEN
-            SELECT * INTO over FROM {schema}.idempotency_records AS r
+            SELECT r.record_key, r.fingerprint, r.fence, r.lease_until, r.expires_at, r.status,
+                   CASE WHEN r.body IS NOT NULL THEN ARRAY[]::text[] END,
+                   CASE WHEN r.body IS NOT NULL THEN ARRAY[]::bytea[] END,
+                   CASE WHEN r.body IS NOT NULL THEN ''::bytea END
+            INTO over FROM {schema}.idempotency_records AS r
             WHERE r.record_key = record_keys[seen.n] FOR UPDATE SKIP LOCKED;
             IF FOUND THEN
                 record := over;
