@@ -377,6 +377,23 @@ async fn a_locked_bucket_holds_up_one_statement_not_each() {
     assert!(runs(&admit(&store, &held, "d").await), "known to be held, and free");
 }
 
+/// A new request waited for the bucket of a replay that came along with it, and was unavailable with it.
+#[tokio::test]
+async fn a_replay_wants_no_bucket() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (held, free) = ([charge(INGEST, "held", 1.0, "9/hour")], [charge(INGEST, "free", 1.0, "9/hour")]);
+    assert!(runs(&admit(&store, &held, "a").await));
+    let client = other_session(&postgres).await;
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let answers = join_all([admit(&store, &held, "a"), admit(&store, &free, "b")]).await;
+    assert!(matches!(answers[0], Ok(Verdict::Taken(_))) && runs(&answers[1]), "{answers:?}");
+    client.batch_execute("ROLLBACK").await.unwrap();
+}
+
 /// All waited for the end of a statement whose callers had all gone.
 #[tokio::test]
 async fn nobody_waits_behind_a_statement_that_nobody_waits_for() {

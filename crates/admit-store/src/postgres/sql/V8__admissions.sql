@@ -46,6 +46,7 @@ DECLARE
     again boolean[] := array_fill(false, ARRAY[requests]);  -- Free, with a record that is over.
     wanting integer := requests;
     left_of_run integer[] := run_times;
+    bounds double precision[];
     lines integer;
     last_line integer := 0;
     chosen boolean[];
@@ -105,16 +106,21 @@ BEGIN
 
     IF wanting > 0 THEN
         IF wanting < requests THEN
-            -- Nobody is left of some runs: they want more than any bucket has.
+            -- Nobody is left of some runs: they want more than any bucket has. A bucket of which nobody wants anything is not
+            -- to be locked either.
+            bounds := array_fill('Infinity'::double precision, ARRAY[cardinality(least_costs)]);
             FOR run IN 1..cardinality(run_times) LOOP
                 lines := CASE WHEN run_lines IS NULL THEN 1 ELSE run_lines[run] END;
-                IF left_of_run[run] = 0 THEN
-                    FOR line IN last_line + 1..last_line + lines LOOP
+                FOR line IN last_line + 1..last_line + lines LOOP
+                    IF left_of_run[run] = 0 THEN
                         line_costs[line] := 'Infinity';
-                    END LOOP;
-                END IF;
+                    ELSE
+                        bounds[line_buckets[line]] := least_costs[line_buckets[line]];
+                    END IF;
+                END LOOP;
                 last_line := last_line + lines;
             END LOOP;
+            least_costs := bounds;
         END IF;
         SELECT t.decided_at, t.bucket_tokens, t.bucket_refilled_at, t.granted
         INTO decided_at, bucket_tokens, bucket_refilled_at, granted
