@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use super::coalescer::{Coalescer, MAX_LINES, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
 use super::outlived::outlived;
-use super::queue::{Drive, Queue, Waits};
+use super::queue::{Drive, Queue, TooLong, Waits};
 use super::{PostgresConfig, PostgresStore, outage, records};
 use statement::Answer;
 
@@ -126,9 +126,8 @@ impl Admissions {
         let (position, drive) = self.0.queue.push(Request { asked, since: self.0.clock.now(), caller })?;
         drive.into_iter().for_each(|drive| self.spawn(drive));
         let mut waiting = Waiting { answer, answered: false, admissions: self };
-        let Some(answered) = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await else {
-            return Err(Undone::Late(self.0.waits.to_begin).unavailable());
-        };
+        let answered = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await;
+        let answered = answered.map_err(|too_long| Undone::from(too_long).unavailable())?;
         waiting.answered = true;
         match answered {
             Ok(answered) => Ok(answered?.0),
@@ -174,7 +173,7 @@ impl Admissions {
     async fn run(&self, mut batch: Vec<Request>, drive: &mut Option<Drive>) {
         let begin = self.0.clock.now();
         for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
-            late.fail(Undone::Late(self.0.waits.to_begin).unavailable());
+            late.fail(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable());
         }
         let apart = self.0.coalescer.held().part(&mut batch, |request| &request.asked.take);
         match apart.is_empty() {

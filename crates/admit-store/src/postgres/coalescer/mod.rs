@@ -11,7 +11,6 @@ use std::fmt;
 use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use admit::{Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
 use scopeguard::ScopeGuard;
@@ -22,7 +21,7 @@ use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
 use super::held::Held;
 use super::outlived::outlived;
-use super::queue::{Drive, Position, Queue, QueueFull, Waits};
+use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
 pub(super) use statements::CAREFUL_WAIT_MS;
@@ -73,8 +72,8 @@ pub(super) struct OfAll(pub(super) Arc<CallError>);
 /// Why an operation was not done.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Undone {
-    #[error("the statements before it took longer than {0:?}")]
-    Late(Duration),
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     #[error("somebody else holds the bucket")]
     Busy,
     #[error("the runtime that ran the statements has ended")]
@@ -84,7 +83,7 @@ pub(super) enum Undone {
 impl Undone {
     pub(super) fn unavailable(self) -> Unavailable {
         let kind = match self {
-            Self::Late(_) | Self::Busy => UnavailableKind::TimedOut,
+            Self::TooLong(_) | Self::Busy => UnavailableKind::TimedOut,
             Self::RuntimeEnded => UnavailableKind::Broken,
         };
         Unavailable::new("PostgreSQL", self).of_kind(kind)
@@ -162,9 +161,8 @@ impl Coalescer {
         let position =
             self.push(Operation { want, stamp, take, now, since, for_good, caller: Some(caller) })?;
         let mut waiting = Waiting { answer, answered: false, for_good, coalescer: self };
-        let Some(answered) = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await else {
-            return Err(Undone::Late(self.0.waits.to_begin).unavailable());
-        };
+        let answered = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await;
+        let answered = answered.map_err(|too_long| Undone::from(too_long).unavailable())?;
         waiting.answered = true;
         match answered {
             Ok(answered) => Ok(answered?.0),
@@ -251,7 +249,7 @@ impl Coalescer {
             operation.caller.is_some() && begin.since(operation.since) > self.0.waits.to_begin
         };
         for late in batch.extract_if(.., is_late) {
-            late.answer(Err(Undone::Late(self.0.waits.to_begin).unavailable()));
+            late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
         }
         let apart = self.0.held.part(&mut batch, |operation| &operation.take);
         match apart.is_empty() {
