@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use admit::idempotency::{Fingerprint, RecordKey, Terms};
 use admit::{
-    BudgetStore, Charge, Clock, Cost, Decision, Key, MonotonicClock, Now, Rules, Scope, TakeError, Timestamp,
-    UnavailableKind,
+    AdmissionStore, BudgetStore, Charge, Clock, Cost, Decision, Key, MonotonicClock, Now, Rules, Scope,
+    TakeError, Timestamp, UnavailableKind, Verdict,
 };
 use admit_store::sqlite::{Settings, SqliteStore};
 use futures::FutureExt;
@@ -117,6 +118,41 @@ async fn an_answer_that_nobody_came_for_is_given_back() {
     assert_eq!(left(&store).await, 6.0);
     drop(answered);
     assert_eq!(left(&store).await, 10.0);
+    assert_eq!(store.unanswered_takes(), 0);
+}
+
+/// An admission, of a key of this name, that was asked for, and whose answer nobody has looked at.
+fn admission(store: &SqliteStore, tokens: f64, name: &str) -> BoxFuture<'static, Verdict> {
+    let (store, key) = (store.clone(), RecordKey::new("tenant", "POST", "/", name));
+    let mut admission = async move {
+        let (payload, terms) = (Fingerprint::of("payload"), Terms::default());
+        store.admit(&cost(tokens), &key, &payload, &terms, Now::Store).await.unwrap()
+    }
+    .boxed();
+    assert!((&mut admission).now_or_never().is_none());
+    admission
+}
+
+/// The admission of a caller that went away while its transaction ran, or when its answer was there, stayed debited, its key was
+/// in flight until the lease lapsed, and nobody counted it.
+#[tokio::test]
+async fn an_admission_that_nobody_waits_for_is_undone() {
+    let (store, thread, _directory) = open(Settings::default()).await;
+    thread.stop();
+    let in_flight = admission(&store, 4.0, "in flight");
+    thread.waits();
+    let queued = admission(&store, 2.0, "queued");
+    drop((in_flight, queued));
+    thread.go_on();
+    assert_eq!(left(&store).await, 10.0);
+    let answered = admission(&store, 4.0, "answered");
+    assert_eq!(left(&store).await, 6.0);
+    drop(answered);
+    assert_eq!(left(&store).await, 10.0);
+    for name in ["in flight", "queued", "answered"] {
+        assert!(matches!(admission(&store, 1.0, name).await, Verdict::Run(..)), "{name}");
+    }
+    assert_eq!(left(&store).await, 7.0);
     assert_eq!(store.unanswered_takes(), 0);
 }
 

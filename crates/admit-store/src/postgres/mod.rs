@@ -16,9 +16,8 @@
 //! ```
 //!
 //! A call is one round trip and one statement, which leaves no setting behind, so that PgBouncer in transaction mode may stand
-//! before the server. The one prepared statement there is has a name that is a hash of its text; any session may know it, and
-//! none has to. The decisions are made by functions in the store's schema
-//! (`sql/`); a budget is read with a `SELECT` on `rate_budgets`.
+//! before the server. The decisions are made by functions in the store's schema (`sql/`); a budget is read with a `SELECT` on
+//! `rate_budgets`.
 //!
 //! [`PostgresStore::connect`] makes the tables and functions and changes them when a later version needs others. Where
 //! the service's role has no right to, run it once with a role that has, and grant the service's role `USAGE` on the
@@ -32,12 +31,14 @@ mod coalescer;
 mod config;
 mod connections;
 mod database;
+mod held;
 #[cfg(feature = "conformance")]
 mod inspect;
 mod leaderships;
 mod migrate;
 mod operations;
 mod outage;
+mod outlived;
 mod queue;
 mod records;
 mod retention;

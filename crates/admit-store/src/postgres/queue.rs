@@ -28,6 +28,16 @@ pub(super) struct QueueFull {
     max: usize,
 }
 
+/// Why a caller waits no longer.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TooLong {
+    #[error("the statements before it took longer than {0:?}")]
+    ToBegin(Duration),
+    /// It may never be taken, as by a drive in a runtime that nobody runs.
+    #[error("no answer came within {0:?} of its turn")]
+    ToEnd(Duration),
+}
+
 /// Where an operation came in the order of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position(u64);
@@ -63,23 +73,34 @@ impl<T> Queue<T> {
         Ok((position, drives.then_some(Drive(()))))
     }
 
+    /// Adds again, behind all that wait, what was taken and not done. There is room for it always: it was let in before, and so
+    /// the queue is longer than its bound by one batch at most. If nobody drives, the caller has to see to it.
+    pub(super) fn put_back(&self, operations: Vec<T>) -> Option<Drive> {
+        if operations.is_empty() {
+            return None;
+        }
+        let mut state = self.lock();
+        state.waiting.extend(operations);
+        let drives = !std::mem::replace(&mut state.driven, true);
+        drives.then_some(Drive(()))
+    }
+
     /// Whether an operation was taken from the queue.
     fn has_begun(&self, position: Position) -> bool {
         position.0 < self.lock().begun
     }
 
-    /// What an operation comes to. Nothing if it does not begin in time, or does not end: then it may never be taken, as by a
-    /// drive in a runtime that nobody runs.
+    /// What an operation comes to, if it begins and ends in time.
     pub(super) async fn answer<A>(
         &self,
         position: Position,
         answer: &mut oneshot::Receiver<A>,
         waits: Waits,
-    ) -> Option<Result<A, oneshot::error::RecvError>> {
+    ) -> Result<Result<A, oneshot::error::RecvError>, TooLong> {
         match timeout(waits.to_begin, &mut *answer).await {
-            Ok(answer) => Some(answer),
-            Err(_) if !self.has_begun(position) => None,
-            Err(_) => timeout(waits.to_end, answer).await.ok(),
+            Ok(answer) => Ok(answer),
+            Err(_) if !self.has_begun(position) => Err(TooLong::ToBegin(waits.to_begin)),
+            Err(_) => timeout(waits.to_end, answer).await.map_err(|_| TooLong::ToEnd(waits.to_end)),
         }
     }
 
@@ -130,6 +151,33 @@ impl<T> Queue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of a statement that did not end it was told that those before it took long.
+    #[tokio::test]
+    async fn a_caller_is_told_what_took_too_long() {
+        let queue = Queue::new(1);
+        let (position, drive) = queue.push(()).unwrap();
+        let waits = Waits { to_begin: Duration::ZERO, to_end: Duration::from_millis(1) };
+        let (_caller, mut answer) = oneshot::channel::<()>();
+        assert_eq!(queue.answer(position, &mut answer, waits).await, Err(TooLong::ToBegin(waits.to_begin)));
+        assert!(queue.next(drive.unwrap(), |()| true).is_some());
+        assert_eq!(queue.answer(position, &mut answer, waits).await, Err(TooLong::ToEnd(waits.to_end)));
+    }
+
+    /// What was put back has its turn again behind those that wait, also when nobody drives.
+    #[test]
+    fn what_is_put_back_is_done_last() {
+        let queue = Queue::new(2);
+        let drive = queue.push(1).unwrap().1.unwrap();
+        let (drive, taken) = queue.next(drive, |_| true).unwrap();
+        assert_eq!((queue.push(2).unwrap().1, queue.push(3).unwrap().1), (None, None));
+        assert_eq!(queue.put_back(taken), None);
+        assert!(queue.push(4).is_err());
+        let (drive, batch) = queue.next(drive, |_| true).unwrap();
+        assert_eq!(batch, [2, 3, 1]);
+        assert!(queue.next(drive, |_| true).is_none());
+        assert!(queue.put_back(batch).is_some());
+    }
 
     #[test]
     fn one_drives_at_a_time_and_nothing_is_left_behind() {

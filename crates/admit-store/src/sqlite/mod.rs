@@ -36,6 +36,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod admissions;
 mod api_keys;
 mod buckets;
 mod headers;
@@ -54,8 +55,8 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    AdmissionError, AdmissionStore, BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore,
-    Now, Prepared, Rules, Scope, SystemClock, TakeError, Timestamp, Unavailable, Verdict,
+    BudgetStore, Charge, Clock, Decision, IdempotencyError, IdempotencyStore, Now, Prepared, Rules, Scope,
+    SystemClock, TakeError, Timestamp, Unavailable,
 };
 /// For [`SqliteStore::complete_in`].
 pub use rusqlite;
@@ -191,8 +192,8 @@ impl SqliteStore {
         records::complete_in(transaction, ticket, outcome, terms, now.or_by(&*self.clock))
     }
 
-    /// How many takes debited their buckets for nobody, since the store was opened: those of callers that went away, which
-    /// could not be given back.
+    /// How many takes, and admissions, debited their buckets for nobody, since the store was opened: those of callers that went
+    /// away, which could not be given back.
     pub fn unanswered_takes(&self) -> u64 {
         self.takes.unanswered()
     }
@@ -334,45 +335,6 @@ impl IdempotencyStore for SqliteStore {
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
         let now = self.moment(now)();
         self.sweep(move |connection| records::delete_expired(connection, now, SWEEP_BATCH)).await
-    }
-}
-
-impl AdmissionStore for SqliteStore {
-    async fn admit(
-        &self,
-        charges: &[Charge],
-        key: &RecordKey,
-        fingerprint: &Fingerprint,
-        terms: &Terms,
-        now: Now,
-    ) -> Result<Verdict, AdmissionError> {
-        let prepared = self.rules.prepare(charges).map_err(TakeError::from)?;
-        let (key, fingerprint, terms, now) = (*key, *fingerprint, terms.clone(), self.moment(now));
-        let refusals = self.takes.refusals();
-        let admit = move |connection: &_| {
-            let now = now();
-            let record = records::read(connection, key)?;
-            if let Some(taken) = record.and_then(|record| record.look(fingerprint, &terms, now)) {
-                return Ok(Verdict::Taken(taken));
-            }
-            let decision = match &prepared {
-                Prepared::Decided(decision) => decision.clone(),
-                Prepared::Ask(take) => {
-                    // By its budget there may come to be more than a take was refused for.
-                    take.lines().iter().for_each(|line| refusals.forget(&line.scope, line.key));
-                    buckets::take(connection, take, now)?.0
-                }
-            };
-            let grant = match decision {
-                Decision::Granted(grant) => grant,
-                Decision::Refused(refusal) => return Ok(Verdict::Refused(refusal)),
-            };
-            match records::claim(connection, key, fingerprint, &terms, now)? {
-                Claim::Run(ticket) => Ok(Verdict::Run(ticket, grant)),
-                _ => Err(Failure::Corrupt("a key that is free and is not")), // It is the same transaction.
-            }
-        };
-        Ok(self.writer.run(admit).await.map_err(TakeError::from)?)
     }
 }
 

@@ -25,7 +25,8 @@ pub(super) struct Takes {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+/// What the jobs on the writer's thread share.
+pub(super) struct Shared {
     /// The store's.
     clock: Arc<dyn Clock>,
     /// One that never steps.
@@ -74,6 +75,11 @@ impl Takes {
         self.shared.refusals.clone()
     }
 
+    /// What jobs on the writer's thread share.
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
     /// How many takes were granted to nobody and could not be given back.
     pub(super) fn unanswered(&self) -> u64 {
         self.shared.unanswered.load(Ordering::Relaxed)
@@ -81,10 +87,25 @@ impl Takes {
 }
 
 impl Shared {
+    /// When an operation runs that is of this moment.
+    pub(super) fn moment(&self, now: Now) -> Timestamp {
+        now.or_by(&*self.clock)
+    }
+
+    /// These buckets may hold more than was seen.
+    pub(super) fn forget(&self, take: &Take) {
+        take.lines().iter().for_each(|line| self.refusals.forget(&line.scope, line.key));
+    }
+
+    /// A take was granted to nobody, and is not given back.
+    pub(super) fn lose(&self) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Nobody waits for this take any more, and it was granted: what gives it back, unless it was taken for good.
     fn abandoned(self: &Arc<Self>, take: Take, for_good: bool) -> Option<GivingBack> {
         if for_good {
-            self.unanswered.fetch_add(1, Ordering::Relaxed);
+            self.lose();
             return None;
         }
         Some(GivingBack { take, caller: None, shared: self.clone() })
@@ -108,7 +129,7 @@ impl Drop for Waiting<'_> {
         if let Ok(Ok((Decision::Granted(_), take))) = self.answer.try_recv() {
             let back = self.takes.shared.abandoned(take, self.for_good);
             if back.is_some_and(|back| self.takes.writer.push(back).is_err()) {
-                self.takes.shared.unanswered.fetch_add(1, Ordering::Relaxed);
+                self.takes.shared.lose();
             }
         }
     }
@@ -139,7 +160,7 @@ impl Job for Taking {
 
     fn run(&mut self, connection: &Connection) -> Result<(), Failure> {
         let seen = self.shared.local.now();
-        let (decision, buckets) = buckets::take(connection, &self.take, self.now.or_by(&*self.shared.clock))?;
+        let (decision, buckets) = buckets::take(connection, &self.take, self.shared.moment(self.now))?;
         self.decided = Some(Decided { decision, buckets, seen });
         Ok(())
     }
@@ -188,14 +209,14 @@ impl Job for GivingBack {
     }
 
     fn run(&mut self, connection: &Connection) -> Result<(), Failure> {
-        self.take.lines().iter().for_each(|line| self.shared.refusals.forget(&line.scope, line.key));
+        self.shared.forget(&self.take);
         buckets::refund(connection, &self.take)
     }
 
     fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>> {
         match self.caller {
             Some(caller) => drop(caller.send(committed)), // Who left wants no answer.
-            None if committed.is_err() => drop(self.shared.unanswered.fetch_add(1, Ordering::Relaxed)),
+            None if committed.is_err() => self.shared.lose(),
             None => {}
         }
         None

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms};
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms};
 use admit::{
     AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyStore, Now, TakeError,
     UnavailableKind, Verdict, one_by_one,
@@ -89,10 +89,7 @@ async fn a_batch_is_answered_as_one_after_the_other() {
     let charges: Vec<_> = (0..names.len()).map(|i| hot(if i < 20 { 2.0 } else { 3.0 })).collect();
     let verdicts =
         join_all(names.iter().zip(&charges).map(|(name, charges)| admit(&store, charges, name))).await;
-    assert!(
-        statements(&postgres) - before <= 2,
-        "they share a statement; that of the last key is tried again"
-    );
+    assert_eq!(statements(&postgres) - before, 1, "they share a statement");
     let mut tokens = 70.0;
     for (i, verdict) in verdicts.iter().enumerate() {
         let cost = if i < 20 { 2.0 } else { 3.0 };
@@ -111,6 +108,78 @@ async fn a_batch_is_answered_as_one_after_the_other() {
     let records = "SELECT count(*) FROM admit.idempotency_records";
     let ran = verdicts.iter().filter(|verdict| runs(verdict)).count();
     assert_eq!(postgres.psql(records).unwrap(), (10 + ran).to_string());
+}
+
+/// A client whose budget was empty, or that retried while a record that is over was locked, and sent one key on many connections,
+/// had a statement made for each of them; everybody else waited for all of these.
+#[tokio::test]
+async fn what_was_told_of_a_key_is_told_to_all_that_ask_the_same() {
+    let postgres = Postgres::with_settings(["log_statement=all"]).unwrap();
+    let store = store(&postgres.url()).await;
+    let one = [charge(INGEST, "k", 1.0, "1/hour")];
+    let Ok(Verdict::Run(ticket, _)) = admit(&store, &one, "slow").await else { panic!() };
+    let before = statements(&postgres);
+    for verdict in join_all((0..100).map(|_| admit(&store, &one, "k"))).await {
+        assert!(matches!(verdict, Ok(Verdict::Refused(_))), "{verdict:?}");
+    }
+    assert_eq!(statements(&postgres) - before, 1);
+
+    let client = other_session(&postgres).await;
+    client.batch_execute("BEGIN; SELECT FROM admit.idempotency_records FOR UPDATE").await.unwrap();
+    let (key, payload, terms) = (key("slow"), Fingerprint::of("payload"), Terms::default());
+    let lapsed = || store.admit(&one, &key, &payload, &terms, Now::At(ticket.lease_until));
+    let before = statements(&postgres);
+    for verdict in join_all((0..100).map(|_| lapsed())).await {
+        let in_flight = Verdict::Taken(Claim::InFlight { lease_left: Duration::ZERO });
+        assert_eq!(verdict.unwrap(), in_flight);
+    }
+    assert_eq!(statements(&postgres) - before, 1);
+}
+
+/// The bodies of a thousand replays came in one answer. Now each fetches its own.
+#[tokio::test]
+async fn replays_share_a_statement_and_not_their_responses() {
+    let postgres = Postgres::with_settings(["log_statement=all"]).unwrap();
+    let store = store(&postgres.url()).await;
+    let one = [charge(INGEST, "k", 1.0, "100/hour")];
+    let mut responses = Vec::new();
+    for i in 0..20_u8 {
+        let Ok(Verdict::Run(ticket, _)) = admit(&store, &one, &i.to_string()).await else { panic!() };
+        let headers = vec![("content-type".to_owned(), b"text/plain".to_vec())];
+        let body: Vec<u8> =
+            (0..50_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ i).collect();
+        let outcome = Outcome::Response(Response { status: 201, headers, body });
+        store.complete(&ticket, &outcome, &Terms::default(), Now::Store).await.unwrap();
+        responses.push(outcome);
+    }
+    let before = statements(&postgres);
+    let names: Vec<String> = (0..20).map(|i| i.to_string()).collect();
+    let replays = join_all(names.iter().map(|name| admit(&store, &one, name))).await;
+    for (replay, response) in replays.into_iter().zip(responses) {
+        assert_eq!(replay.unwrap(), Verdict::Taken(Claim::Done(response)));
+    }
+    assert_eq!(statements(&postgres) - before, 1 + 20);
+    let shared = "SELECT pg_column_size(record) FROM admit.admit(\
+        (SELECT array_agg(record_key) FROM admit.idempotency_records), \
+        (SELECT array_agg(fingerprint) FROM admit.idempotency_records), \
+        array_fill(1::bigint, ARRAY[20]), array_fill(1::bigint, ARRAY[20]), array_fill(true, ARRAY[20]), \
+        array_fill(1, ARRAY[20]), '{ingest}', ARRAY[gen_random_uuid()], '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', \
+        NULL, '{20}', NULL, 100, false) WHERE taken_number IS NOT NULL";
+    let sizes: Vec<usize> =
+        postgres.psql(shared).unwrap().lines().map(|size| size.trim().parse().unwrap()).collect();
+    assert!(sizes.len() == 20 && sizes.iter().all(|&size| size < 300), "{sizes:?}");
+}
+
+/// Of requests with one key that want different things each has its own answer, and all have one.
+#[tokio::test]
+async fn requests_of_one_key_that_differ_are_told_each() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let costs: Vec<_> = (0..20).map(|i| [charge(INGEST, "k", f64::from(30 - i), "15/hour")]).collect();
+    let verdicts = join_all(costs.iter().map(|cost| admit(&store, cost, "k"))).await;
+    let ran = verdicts.iter().filter(|verdict| runs(verdict)).count();
+    let of_others = |verdict: &_| matches!(verdict, Ok(Verdict::Refused(_) | Verdict::Taken(_)));
+    assert_eq!((ran, verdicts.iter().filter(|verdict| of_others(verdict)).count()), (1, 19), "{verdicts:?}");
 }
 
 /// Requests of several callers in two processes' stead, each key from both: exactly one run, one charge and one record a key.
@@ -197,6 +266,13 @@ async fn other_session(postgres: &Postgres) -> tokio_postgres::Client {
     client
 }
 
+/// Until so many wait for locks.
+async fn lock_waits(postgres: &Postgres, count: &str) {
+    while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// A caller that goes away before its answer has neither spent nor claimed.
 #[tokio::test]
 async fn an_admission_that_nobody_waits_for_is_undone() {
@@ -209,14 +285,9 @@ async fn an_admission_that_nobody_waits_for_is_undone() {
     assert!(runs(&admit(&store, &one, "first").await));
     let client = other_session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
-    let waits = async {
-        while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != "1" {
-            tokio::task::yield_now().await;
-        }
-    };
     tokio::select! {
         _ = admit(&store, &one, "dropped") => panic!("the row is locked"),
-        () = waits => {}
+        () = lock_waits(&postgres, "1") => {}
     }
     client.batch_execute("ROLLBACK").await.unwrap();
     // The next admission comes after that statement; what it gave back, and the key, follow on their own.
@@ -280,4 +351,66 @@ async fn a_locked_bucket_is_unavailable_for_those_that_need_it() {
     assert_eq!((kind, runs(&answers[1])), (UnavailableKind::TimedOut, true));
     client.batch_execute("ROLLBACK").await.unwrap();
     assert!(runs(&admit(&store, &held, "c").await));
+}
+
+/// Each statement waited for the row that somebody held, for as long as statements wait for locks, and all admissions waited
+/// behind it.
+#[tokio::test]
+async fn a_locked_bucket_holds_up_one_statement_not_each() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_millis(500);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (held, free) = ([charge(INGEST, "held", 1.0, "1000/s")], [charge(INGEST, "free", 1.0, "1000/s")]);
+    assert!(runs(&admit(&store, &held, "a").await));
+    let client = other_session(&postgres).await;
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let rounds = async {
+        for round in 0..100 {
+            let names = [format!("{round} b"), format!("{round} c")];
+            let answers = join_all([admit(&store, &held, &names[0]), admit(&store, &free, &names[1])]).await;
+            assert!(answers[0].is_err() && runs(&answers[1]), "{round} {answers:?}");
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(25), rounds).await.expect("a hundred waits");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    assert!(runs(&admit(&store, &held, "d").await), "known to be held, and free");
+}
+
+/// A new request waited for the bucket of a replay that came along with it, and was unavailable with it.
+#[tokio::test]
+async fn a_replay_wants_no_bucket() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (held, free) = ([charge(INGEST, "held", 1.0, "9/hour")], [charge(INGEST, "free", 1.0, "9/hour")]);
+    assert!(runs(&admit(&store, &held, "a").await));
+    let client = other_session(&postgres).await;
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let answers = join_all([admit(&store, &held, "a"), admit(&store, &free, "b")]).await;
+    assert!(matches!(answers[0], Ok(Verdict::Taken(_))) && runs(&answers[1]), "{answers:?}");
+    client.batch_execute("ROLLBACK").await.unwrap();
+}
+
+/// All waited for the end of a statement whose callers had all gone.
+#[tokio::test]
+async fn nobody_waits_behind_a_statement_that_nobody_waits_for() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (held, free) = ([charge(INGEST, "held", 1.0, "9/hour")], [charge(INGEST, "free", 1.0, "9/hour")]);
+    assert!(runs(&admit(&store, &held, "a").await));
+    let client = other_session(&postgres).await;
+    client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    tokio::select! {
+        _ = admit(&store, &held, "b") => panic!("the row is locked"),
+        () = lock_waits(&postgres, "1") => {}
+    }
+    assert!(runs(&admit(&store, &free, "c").await), "the bucket of the other is locked still");
+    lock_waits(&postgres, "0").await; // What nobody waits for any more is cancelled.
+    client.batch_execute("ROLLBACK").await.unwrap();
 }

@@ -6,23 +6,24 @@
 
 mod statement;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use admit::idempotency::{Fingerprint, RecordKey, Terms, Ticket};
+use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Terms, Ticket};
 use admit::{
-    AdmissionError, AdmissionStore, Charge, Clock, MonotonicClock, Now, Prepared, Take, TakeError, Timestamp,
-    Unavailable, Verdict, one_by_one,
+    AdmissionError, AdmissionStore, Charge, Clock, IdempotencyStore, MonotonicClock, Now, Prepared, Take,
+    TakeError, Timestamp, Unavailable, Verdict, one_by_one,
 };
 use scopeguard::ScopeGuard;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::coalescer::{Coalescer, MAX_LINES, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
-use super::queue::{Drive, Queue, Waits};
+use super::outlived::outlived;
+use super::queue::{Drive, Queue, TooLong, Waits};
 use super::{PostgresConfig, PostgresStore, outage, records};
 use statement::Answer;
 
@@ -42,6 +43,8 @@ struct Shared {
     max_batch: usize,
     waits: Waits,
     clock: MonotonicClock,
+    /// Some caller went away.
+    gone: Notify,
     unanswered: AtomicU64,
 }
 
@@ -79,7 +82,16 @@ impl AdmissionStore for PostgresStore {
             Prepared::Decided(_) => return one_by_one(self, charges, key, fingerprint, terms, now).await,
         };
         let asked = Asked { key: *key, fingerprint: *fingerprint, terms: terms.clone(), take, now };
-        Ok(self.admissions.admit(asked).await.map_err(TakeError::from)?)
+        match self.admissions.admit(asked).await.map_err(TakeError::from)? {
+            // The statement that is shared leaves the response out: many together have no bound.
+            Verdict::Taken(Claim::Done(Outcome::Response(_))) => {
+                match self.look(key, fingerprint, terms, now).await.map_err(AdmissionError::Records)? {
+                    Some(claim) => Ok(Verdict::Taken(claim)),
+                    None => one_by_one(self, charges, key, fingerprint, terms, now).await, // Its time is over meanwhile.
+                }
+            }
+            verdict => Ok(verdict),
+        }
     }
 }
 
@@ -99,6 +111,7 @@ impl Admissions {
             max_batch: config.batch.clamp(1, MAX_REQUESTS),
             waits: config.waits(),
             clock: MonotonicClock::start(),
+            gone: Notify::new(),
             unanswered: AtomicU64::new(0),
         }))
     }
@@ -113,9 +126,8 @@ impl Admissions {
         let (position, drive) = self.0.queue.push(Request { asked, since: self.0.clock.now(), caller })?;
         drive.into_iter().for_each(|drive| self.spawn(drive));
         let mut waiting = Waiting { answer, answered: false, admissions: self };
-        let Some(answered) = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await else {
-            return Err(Undone::Late(self.0.waits.to_begin).unavailable());
-        };
+        let answered = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await;
+        let answered = answered.map_err(|too_long| Undone::from(too_long).unavailable())?;
         waiting.answered = true;
         match answered {
             Ok(answered) => Ok(answered?.0),
@@ -135,13 +147,13 @@ impl Admissions {
         tokio::spawn(async move { admissions.drive(drive).await });
     }
 
-    /// Runs statement after statement, until nothing waits.
+    /// Runs statement after statement, until nothing waits, or until another task drives.
     async fn drive(self, mut drive: impl DerefMut<Target = Option<Drive>>) {
         loop {
             self.0.queue.gather(self.0.max_batch).await;
             let Some((going_on, batch)) = drive.take().and_then(|drive| self.next(drive)) else { return };
             *drive = Some(going_on);
-            self.run(batch).await;
+            self.run(batch, &mut drive).await;
         }
     }
 
@@ -158,16 +170,24 @@ impl Admissions {
         self.0.queue.next(drive, joins)
     }
 
-    async fn run(&self, mut batch: Vec<Request>) {
+    async fn run(&self, mut batch: Vec<Request>, drive: &mut Option<Drive>) {
         let begin = self.0.clock.now();
         for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
-            late.fail(Undone::Late(self.0.waits.to_begin).unavailable());
+            late.fail(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable());
         }
-        self.settle(batch, false).await;
+        let apart = self.0.coalescer.held().part(&mut batch, |request| &request.asked.take);
+        match apart.is_empty() {
+            true => self.settle(batch, false, drive).await,
+            false => {
+                self.settle(batch, false, &mut None).await;
+                self.settle(apart, true, drive).await;
+            }
+        }
     }
 
-    /// Until all are answered. `careful` is without waiting for buckets that somebody else holds.
-    async fn settle(&self, mut batch: Vec<Request>, mut careful: bool) {
+    /// Until all are answered, or wait again. `careful` is without waiting for buckets that somebody else holds. `drive` may be
+    /// handed on while they are the last that this one has to settle.
+    async fn settle(&self, mut batch: Vec<Request>, mut careful: bool, drive: &mut Option<Drive>) {
         loop {
             batch.retain(Request::is_wanted);
             if batch.is_empty() {
@@ -182,10 +202,17 @@ impl Admissions {
             let unsure = scopeguard::guard(first.len() as u64, |sent| {
                 self.0.unanswered.fetch_add(sent, Ordering::Relaxed);
             });
-            let answer = self.send(&first, careful).await;
+            let is_wanted = || first.iter().chain(&later).any(Request::is_wanted);
+            let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
+            let answer = outlived(self.send(&first, careful), &self.0.gone, is_wanted, hand_on).await;
             ScopeGuard::into_inner(unsure);
             match answer {
-                Ok(answer) => batch = self.tell(first, later, answer),
+                Ok(answer) => {
+                    if careful {
+                        self.learn(&first, &answer);
+                    }
+                    return self.tell(first, later, answer);
+                }
                 // Only those that need the bucket shall suffer.
                 Err(error) if several && !careful && is_held(&error) => {
                     careful = true;
@@ -194,11 +221,14 @@ impl Admissions {
                 }
                 // One request must not take the others down with it.
                 Err(error) if several && (is_of_one(&error) || is_held(&error) || error.is_transient()) => {
+                    self.put_back(later);
                     batch = first.split_off(first.len() / 2);
-                    batch.extend(later);
-                    Box::pin(self.settle(first, careful)).await;
+                    Box::pin(self.settle(first, careful, &mut None)).await;
                 }
                 Err(error) => {
+                    if is_held(&error) {
+                        first.iter().for_each(|request| self.0.coalescer.held().add(&request.asked.take));
+                    }
                     self.fail(&first, &error);
                     let error = OfAll(Arc::new(error));
                     let kind = outage::kind(&error.0);
@@ -209,21 +239,57 @@ impl Admissions {
         }
     }
 
-    /// Answers the requests that were sent, and those whose key one of them had, as far as that is known to be taken now.
-    /// Gives back the rest.
-    fn tell(&self, sent: Vec<Request>, mut later: Vec<Request>, mut answer: Answer) -> Vec<Request> {
-        for (request, verdict) in sent.into_iter().zip(answer.verdicts.drain(..)) {
-            match verdict {
-                Some(verdict) => self.answer(request, verdict),
-                None => request.fail(Undone::Busy.unavailable()),
+    /// Remembers which buckets are held, by a statement that did not wait for them.
+    fn learn(&self, sent: &[Request], answer: &Answer) {
+        let held = self.0.coalescer.held();
+        let decided = || sent.iter().zip(&answer.verdicts);
+        for (request, verdict) in decided() {
+            if matches!(verdict, Some(Verdict::Run(..) | Verdict::Refused(_))) {
+                held.remove(&request.asked.take);
             }
         }
-        for request in later.extract_if(.., |request| answer.claim(&request.asked).is_some()) {
-            if let Some(claim) = answer.claim(&request.asked) {
-                self.answer(request, Verdict::Taken(claim));
-            }
+        for (request, _) in decided().filter(|(_, verdict)| verdict.is_none()) {
+            held.add(&request.asked.take);
         }
-        later
+    }
+
+    /// Answers the requests that were sent, and those whose key one of them had, as far as that is known now. The rest waits
+    /// again, behind those that came meanwhile: one statement tells only one of the requests with a key, so nobody else may have
+    /// to wait for all of them.
+    fn tell(&self, sent: Vec<Request>, later: Vec<Request>, answer: Answer) {
+        if !later.is_empty() {
+            let told = sent.iter().zip(&answer.verdicts);
+            let told: HashMap<_, _> = told.map(|told| (told.0.asked.key, told)).collect();
+            let follows = |request: &Request| {
+                let &(first, verdict) = told.get(&request.asked.key)?;
+                answer.follows(&request.asked, &first.asked, verdict.as_ref())
+            };
+            let mut again = Vec::new();
+            for request in later {
+                match follows(&request) {
+                    Some(verdict) => self.verdict(request, verdict),
+                    None => again.push(request),
+                }
+            }
+            self.put_back(again);
+        }
+        for (request, verdict) in sent.into_iter().zip(answer.verdicts) {
+            self.verdict(request, verdict);
+        }
+    }
+
+    /// To be asked in a statement to come.
+    fn put_back(&self, requests: Vec<Request>) {
+        if let Some(drive) = self.0.queue.put_back(requests) {
+            self.spawn(drive);
+        }
+    }
+
+    fn verdict(&self, request: Request, verdict: Option<Verdict>) {
+        match verdict {
+            Some(verdict) => self.answer(request, verdict),
+            None => request.fail(Undone::Busy.unavailable()),
+        }
     }
 
     fn answer(&self, request: Request, verdict: Verdict) {
@@ -283,6 +349,7 @@ impl Drop for Waiting<'_> {
             return;
         }
         self.answer.close();
+        self.admissions.0.gone.notify_waiters();
         if let Ok(Ok((Verdict::Run(ticket, _), asked))) = self.answer.try_recv() {
             self.admissions.undo(ticket, asked);
         }

@@ -28,14 +28,30 @@ pub(super) struct Answer {
     /// In the order of the requests; nothing for one of whose buckets somebody else holds one for too long.
     pub(super) verdicts: Vec<Option<Verdict>>,
     at: Timestamp,
-    /// Of the keys that are taken now.
+    /// Of the keys that are taken now; responses without headers and body.
     records: HashMap<RecordKey, Record>,
 }
 
 impl Answer {
-    /// What a request is told whose key another in the batch had; nothing if that did not claim it.
-    pub(super) fn claim(&self, asked: &Asked) -> Option<Claim> {
-        self.records.get(&asked.key)?.look(asked.fingerprint, &asked.terms, self.at)
+    /// What a request is told whose key the `first` in the batch had, which was told this; nothing if that does not follow.
+    /// Mostly the key is taken now. If not, what the same request was told holds for this one too.
+    pub(super) fn follows(
+        &self,
+        asked: &Asked,
+        first: &Asked,
+        told: Option<&Verdict>,
+    ) -> Option<Option<Verdict>> {
+        let record = self.records.get(&asked.key);
+        if let Some(claim) = record.and_then(|record| record.look(asked.fingerprint, &asked.terms, self.at)) {
+            return Some(Some(Verdict::Taken(claim)));
+        }
+        let is_same = match told {
+            None | Some(Verdict::Refused(_)) => asked.take == first.take,
+            // A record that is over and that somebody else has locked.
+            Some(Verdict::Taken(_)) => (asked.fingerprint, &asked.terms) == (first.fingerprint, &first.terms),
+            Some(Verdict::Run(..)) => false,
+        };
+        is_same.then(|| told.cloned())
     }
 }
 

@@ -5,36 +5,30 @@
 //! whose row it would wait for.
 
 mod alone;
-mod held;
 mod statements;
 
 use std::fmt;
 use std::ops::DerefMut;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use admit::{Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
 use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
-use super::queue::{Drive, Position, Queue, QueueFull, Waits};
+use super::held::Held;
+use super::outlived::outlived;
+use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
-use held::Held;
 pub(super) use statements::CAREFUL_WAIT_MS;
 use statements::{Statements, Way};
 
 /// The most lines of one statement, unless a single take has more: some 40 ms of the server's work.
 pub(super) const MAX_LINES: usize = 4_096;
-
-/// How long a statement that nobody waits for any more may go on. Then it is cancelled.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// Clones share the queue.
 #[derive(Clone)]
@@ -78,8 +72,8 @@ pub(super) struct OfAll(pub(super) Arc<CallError>);
 /// Why an operation was not done.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Undone {
-    #[error("the statements before it took longer than {0:?}")]
-    Late(Duration),
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     #[error("somebody else holds the bucket")]
     Busy,
     #[error("the runtime that ran the statements has ended")]
@@ -89,7 +83,7 @@ pub(super) enum Undone {
 impl Undone {
     pub(super) fn unavailable(self) -> Unavailable {
         let kind = match self {
-            Self::Late(_) | Self::Busy => UnavailableKind::TimedOut,
+            Self::TooLong(_) | Self::Busy => UnavailableKind::TimedOut,
             Self::RuntimeEnded => UnavailableKind::Broken,
         };
         Unavailable::new("PostgreSQL", self).of_kind(kind)
@@ -143,6 +137,11 @@ impl Coalescer {
         &self.0.refusals
     }
 
+    /// The buckets that somebody holds.
+    pub(super) fn held(&self) -> &Held {
+        &self.0.held
+    }
+
     /// How many takes were sent whose answer never came, or came to nobody and stays debited: each may have debited, and was
     /// told as unavailable, if to anybody.
     pub(super) fn unanswered(&self) -> u64 {
@@ -162,9 +161,8 @@ impl Coalescer {
         let position =
             self.push(Operation { want, stamp, take, now, since, for_good, caller: Some(caller) })?;
         let mut waiting = Waiting { answer, answered: false, for_good, coalescer: self };
-        let Some(answered) = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await else {
-            return Err(Undone::Late(self.0.waits.to_begin).unavailable());
-        };
+        let answered = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await;
+        let answered = answered.map_err(|too_long| Undone::from(too_long).unavailable())?;
         waiting.answered = true;
         match answered {
             Ok(answered) => Ok(answered?.0),
@@ -251,9 +249,9 @@ impl Coalescer {
             operation.caller.is_some() && begin.since(operation.since) > self.0.waits.to_begin
         };
         for late in batch.extract_if(.., is_late) {
-            late.answer(Err(Undone::Late(self.0.waits.to_begin).unavailable()));
+            late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
         }
-        let apart = self.0.held.part(&mut batch);
+        let apart = self.0.held.part(&mut batch, |operation| &operation.take);
         match apart.is_empty() {
             true => self.settle(batch, Way::Paying, drive).await,
             false => {
@@ -326,38 +324,11 @@ impl Coalescer {
         let unsure = scopeguard::guard(debits, |debits| {
             self.0.unanswered.fetch_add(debits, Ordering::Relaxed);
         });
-        let outcomes = self.in_time(batch, way, drive).await;
+        let is_wanted = || batch.iter().any(Operation::is_wanted);
+        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
+        let outcomes = outlived(self.outcomes(batch, way), &self.0.gone, is_wanted, hand_on).await;
         ScopeGuard::into_inner(unsure);
         outcomes
-    }
-
-    async fn in_time(
-        &self,
-        batch: &[Operation],
-        way: Way,
-        drive: &mut Option<Drive>,
-    ) -> Result<Vec<Option<Outcome>>, CallError> {
-        let mut statement = pin!(self.outcomes(batch, way));
-        tokio::select! {
-            biased;
-            outcomes = &mut statement => return outcomes,
-            () = self.all_gone(batch) => {}
-        }
-        drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        // What is granted is given back.
-        timeout(GRACE, statement).await.unwrap_or_else(|elapsed| Err(CallError::Answer(elapsed.into())))
-    }
-
-    /// Until nobody waits for any operation of the batch.
-    async fn all_gone(&self, batch: &[Operation]) {
-        loop {
-            let mut gone = pin!(self.0.gone.notified());
-            gone.as_mut().enable(); // Before the look, so that no end is missed.
-            if !batch.iter().any(Operation::is_wanted) {
-                return;
-            }
-            gone.await;
-        }
     }
 
     fn tell(&self, operation: Operation, outcome: Outcome) {

@@ -13,8 +13,9 @@ RETURN GREATEST(expires_at, lease_until) <= at
 -- Admits many requests in one statement: one round trip, one flush for all of them.
 --
 -- Each request has a key of its own here, and is one of the takes of a run, as take_many has them. A request whose key is not
--- free takes no part in its run, and gets a row with the record that has the key. The others are granted in the order of the
--- requests, as many of each run as take_many grants. One row more, the last, tells what take_many told (NULL if no key was
+-- free takes no part in its run, and gets a row with the record that has the key; of a response without the headers and the
+-- body, as those of a thousand replays would fill the memory. The others are granted in the order of the requests, as many of
+-- each run as take_many grants. One row more, the last, tells what take_many told (NULL if no key was
 -- free), and which keys were claimed with which fences.
 --
 -- The order of locks is always the same, so that nobody waits for one who waits for him:
@@ -45,6 +46,7 @@ DECLARE
     again boolean[] := array_fill(false, ARRAY[requests]);  -- Free, with a record that is over.
     wanting integer := requests;
     left_of_run integer[] := run_times;
+    bounds double precision[];
     lines integer;
     last_line integer := 0;
     chosen boolean[];
@@ -63,7 +65,12 @@ BEGIN
     decided_at := COALESCE(at, clock_timestamp());
 
     FOR seen IN
-        SELECT o.n, r AS kept
+        SELECT o.n, ROW(
+            r.record_key, r.fingerprint, r.fence, r.lease_until, r.expires_at, r.status,
+            CASE WHEN r.body IS NOT NULL THEN ARRAY[]::text[] END,
+            CASE WHEN r.body IS NOT NULL THEN ARRAY[]::bytea[] END,
+            CASE WHEN r.body IS NOT NULL THEN ''::bytea END
+        )::{schema}.idempotency_records AS kept
         FROM unnest(record_keys) WITH ORDINALITY AS o(key, n)
         JOIN {schema}.idempotency_records AS r ON r.record_key = o.key
     LOOP
@@ -73,7 +80,11 @@ BEGIN
             record.fingerprint, record.lease_until, record.expires_at,
             fingerprints[seen.n], stays_blocked[seen.n], decided_at
         ) THEN
-            SELECT * INTO over FROM {schema}.idempotency_records AS r
+            SELECT r.record_key, r.fingerprint, r.fence, r.lease_until, r.expires_at, r.status,
+                   CASE WHEN r.body IS NOT NULL THEN ARRAY[]::text[] END,
+                   CASE WHEN r.body IS NOT NULL THEN ARRAY[]::bytea[] END,
+                   CASE WHEN r.body IS NOT NULL THEN ''::bytea END
+            INTO over FROM {schema}.idempotency_records AS r
             WHERE r.record_key = record_keys[seen.n] FOR UPDATE SKIP LOCKED;
             IF FOUND THEN
                 record := over;
@@ -95,16 +106,21 @@ BEGIN
 
     IF wanting > 0 THEN
         IF wanting < requests THEN
-            -- Nobody is left of some runs: they want more than any bucket has.
+            -- Nobody is left of some runs: they want more than any bucket has. A bucket of which nobody wants anything is not
+            -- to be locked either.
+            bounds := array_fill('Infinity'::double precision, ARRAY[cardinality(least_costs)]);
             FOR run IN 1..cardinality(run_times) LOOP
                 lines := CASE WHEN run_lines IS NULL THEN 1 ELSE run_lines[run] END;
-                IF left_of_run[run] = 0 THEN
-                    FOR line IN last_line + 1..last_line + lines LOOP
+                FOR line IN last_line + 1..last_line + lines LOOP
+                    IF left_of_run[run] = 0 THEN
                         line_costs[line] := 'Infinity';
-                    END LOOP;
-                END IF;
+                    ELSE
+                        bounds[line_buckets[line]] := least_costs[line_buckets[line]];
+                    END IF;
+                END LOOP;
                 last_line := last_line + lines;
             END LOOP;
+            least_costs := bounds;
         END IF;
         SELECT t.decided_at, t.bucket_tokens, t.bucket_refilled_at, t.granted
         INTO decided_at, bucket_tokens, bucket_refilled_at, granted

@@ -1,14 +1,13 @@
 //! Buckets whose rows somebody holds, as in a session that was left open.
 //!
 //! A statement that waits for such a row keeps all takes behind it waiting, for as long as a statement waits for locks. So what
-//! has been waited for in vain is asked apart from the others, in a way that does not wait, until its row is free.
+//! has been waited for in vain is asked apart from the others, in a way that does not wait, until its row is free. Takes and
+//! admissions know of each other's.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use admit::{Key, Scope, Take};
-
-use super::Operation;
 
 /// The most buckets that are known to be held. With more all are forgotten, and waited for once again.
 const MAX_HELD: usize = 1_024;
@@ -37,7 +36,7 @@ impl Held {
 
     /// Takes those operations out of a batch that need a bucket which is held; and those that come after one of these on
     /// another bucket, so that the order on each bucket stays.
-    pub(super) fn part(&self, batch: &mut Vec<Operation>) -> Vec<Operation> {
+    pub(super) fn part<T>(&self, batch: &mut Vec<T>, take_of: impl Fn(&T) -> &Take) -> Vec<T> {
         let mut held = {
             let held = self.lock();
             if held.is_empty() {
@@ -45,8 +44,8 @@ impl Held {
             }
             held.clone()
         };
-        let apart = |operation: &mut Operation| {
-            let lines = operation.take.lines();
+        let apart = |operation: &mut T| {
+            let lines = take_of(operation).lines();
             let needs = lines.iter().any(|line| held.contains(&(line.scope.clone(), line.key)));
             if needs {
                 held.extend(lines.iter().map(|line| (line.scope.clone(), line.key)));
