@@ -97,7 +97,7 @@ impl Place {
                 Begun::Wait(flight) => flight.wait(),
             }
         };
-        if let Some(left) = self.debit(ask.amount) {
+        if let Some(left) = self.debit(ask.amount()) {
             return self.landed(&ask, left, caller);
         }
         self.change(|holding| holding.refused(&ask, None, true));

@@ -229,7 +229,7 @@ impl<S: Lessor> Request<S> {
     fn asked(&self) -> Vec<Charge> {
         let mut asked = self.charges.clone();
         for (line, asking) in self.lines.iter().enumerate() {
-            let rest = Cost::new(asking.as_ref().map_or(0.0, Asking::rest)).unwrap_or(Cost::ZERO);
+            let rest = asking.as_ref().map_or(Cost::ZERO, Asking::rest);
             let is_of_line = |charge: &&mut Charge| line_of(&self.take, charge) == Some(line);
             if !rest.is_zero()
                 && let Some(charge) = asked.iter_mut().find(is_of_line)
