@@ -232,8 +232,8 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                     });
                     match attempted {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
-                        Ok(Attempt::Unpaid(decision, unused, unsent)) => {
-                            ledger.run_is_not_paid(parts, decision).await?;
+                        Ok(Attempt::Unpaid(bill, decision, unused, unsent)) => {
+                            ledger.run_is_not_paid(parts, bill, decision).await?;
                             (service, request) = (unused, unsent);
                             continue; // It may run uncharged, and has to claim its key.
                         }

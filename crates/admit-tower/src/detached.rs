@@ -53,7 +53,7 @@ pub(crate) enum Attempt<I, Req, Res, E> {
     /// It did not run, as the key is taken. The service and the request come back.
     Taken(Claim, I, Request<Req>),
     /// It did not run, as its budgets do not cover it, or could not be evaluated. The service and the request come back.
-    Unpaid(Result<Decision, TakeError>, I, Request<Req>),
+    Unpaid(Bill, Result<Decision, TakeError>, I, Request<Req>),
     /// It did not run, as the store could not say whether it may.
     Unavailable(Unavailable),
 }
@@ -74,7 +74,7 @@ enum Answered<Res> {
 enum Claimed {
     Run(Ticket, Option<Admitted>),
     Taken(Claim),
-    Unpaid(Result<Decision, TakeError>),
+    Unpaid(Bill, Result<Decision, TakeError>),
     Unavailable(Unavailable),
 }
 
@@ -102,7 +102,9 @@ impl<S: IdempotencyStore> Detached<S> {
         let (ticket, paid) = match claimed {
             Claimed::Run(ticket, paid) => (ticket, paid),
             Claimed::Taken(taken) => return (Attempt::Taken(taken, service, request), None),
-            Claimed::Unpaid(decision) => return (Attempt::Unpaid(decision, service, request), None),
+            Claimed::Unpaid(bill, decision) => {
+                return (Attempt::Unpaid(bill, decision, service, request), None);
+            }
             Claimed::Unavailable(cause) => return (Attempt::Unavailable(cause), None),
         };
         let _running = permit.start(self.key.record);
@@ -122,16 +124,14 @@ impl<S: IdempotencyStore> Detached<S> {
 
     async fn claim(&self, bill: Option<Bill>) -> Claimed {
         let RequestKey { record, fingerprint, .. } = &self.key;
-        if let Some(Bill { purse, quotas }) = bill
-            && let Some(one_store) = purse.one_store()
-        {
-            return match one_store.admit(&quotas, &self.key, &self.terms).await {
+        if let Some(bill) = bill {
+            return match bill.one_store.admit(&bill.quotas, &self.key, &self.terms).await {
                 Ok(Verdict::Run(ticket, grant)) => {
-                    Claimed::Run(ticket, Some(one_store.granted(quotas, grant)))
+                    Claimed::Run(ticket, Some(bill.one_store.granted(bill.quotas, grant)))
                 }
                 Ok(Verdict::Taken(claim)) => Claimed::Taken(claim),
-                Ok(Verdict::Refused(refusal)) => Claimed::Unpaid(Ok(Decision::Refused(refusal))),
-                Err(AdmissionError::Budgets(error)) => Claimed::Unpaid(Err(error)),
+                Ok(Verdict::Refused(refusal)) => Claimed::Unpaid(bill, Ok(Decision::Refused(refusal))),
+                Err(AdmissionError::Budgets(error)) => Claimed::Unpaid(bill, Err(error)),
                 Err(AdmissionError::Records(cause)) => Claimed::Unavailable(cause),
             };
         }

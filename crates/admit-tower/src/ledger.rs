@@ -3,10 +3,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use admit::idempotency::Terms;
-use admit::{AdmissionError, AdmissionStore, BudgetStore, Decision, Grant, TakeError, Verdict};
+use admit::{AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, Few, Grant, TakeError, Verdict};
 use http::HeaderMap;
 use http::request::Parts;
 
@@ -20,8 +20,8 @@ pub(crate) trait Purse: Send + Sync {
     fn quotas(&self, request: &Parts) -> Vec<Quota>;
     fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission>;
     fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()>;
-    /// The same budgets with the records, if both are in one store.
-    fn one_store(&self) -> Option<&dyn OneStore>;
+    /// The same budgets with the records, if both are in one store, which takes these charges and claims a key in one step.
+    fn one_store(self: Arc<Self>, charges: &[Charge]) -> Option<Arc<dyn OneStore>>;
 }
 
 /// The budgets of a request, whose key is claimed in the same step.
@@ -76,14 +76,14 @@ impl<S: AdmissionStore, P: BudgetPolicy> Purse for InStore<S, P> {
         self.budgets.give_back(admitted)
     }
 
-    fn one_store(&self) -> Option<&dyn OneStore> {
-        Some(self)
+    fn one_store(self: Arc<Self>, charges: &[Charge]) -> Option<Arc<dyn OneStore>> {
+        if self.store.admits_in_one_step(charges) { Some(self) } else { None }
     }
 }
 
 /// What a run still has to pay, together with its claim.
 pub(crate) struct Bill {
-    pub(crate) purse: Arc<dyn Purse>,
+    pub(crate) one_store: Arc<dyn OneStore>,
     pub(crate) quotas: Vec<Quota>,
 }
 
@@ -100,7 +100,7 @@ impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
         Box::pin(self.limiter().give_back(admitted))
     }
 
-    fn one_store(&self) -> Option<&dyn OneStore> {
+    fn one_store(self: Arc<Self>, _: &[Charge]) -> Option<Arc<dyn OneStore>> {
         None
     }
 }
@@ -108,6 +108,8 @@ impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
 /// What one request has paid: two shares, one that replays pay too, and one that only runs pay.
 pub(crate) struct Ledger<'a> {
     purse: Option<&'a Arc<dyn Purse>>,
+    /// Found when it is first asked for.
+    one_store: OnceLock<Option<Arc<dyn OneStore>>>,
     run: Share,
     replay: Share,
 }
@@ -130,7 +132,7 @@ impl<'a> Ledger<'a> {
         let quotas = purse.map(|purse| purse.quotas(request)).unwrap_or_default();
         let (replay, run) = quotas.into_iter().partition(|quota| quota.spent_by_replays);
         let unpaid = |quotas| Share { quotas, paid: None };
-        Self { purse, run: unpaid(run), replay: unpaid(replay) }
+        Self { purse, one_store: OnceLock::new(), run: unpaid(run), replay: unpaid(replay) }
     }
 
     /// Whether neither a run nor a replay costs anything.
@@ -146,13 +148,22 @@ impl<'a> Ledger<'a> {
     /// Whether one step finds out whether the key is free, takes what a run costs and claims it: because all of it is in one
     /// store, or because there is nothing to take.
     pub(crate) fn is_one_step(&self) -> bool {
-        self.is_free() || self.purse.is_some_and(|purse| purse.one_store().is_some())
+        self.is_free() || self.one_store().is_some()
+    }
+
+    fn one_store(&self) -> Option<&Arc<dyn OneStore>> {
+        let find = || {
+            let quotas = self.run.quotas.iter().chain(&self.replay.quotas);
+            let charges: Few<Charge> = quotas.map(|quota| quota.charge.clone()).collect();
+            Arc::clone(self.purse?).one_store(&charges)
+        };
+        self.one_store.get_or_init(find).as_ref()
     }
 
     /// What a run still has to pay together with its claim; nothing if it has to pay before, or has done so.
     pub(crate) fn bill(&self) -> Option<Bill> {
-        let purse = self.purse.filter(|purse| purse.one_store().is_some() && !self.covers_run())?;
-        Some(Bill { purse: Arc::clone(purse), quotas: self.due_for_run() })
+        let one_store = self.one_store().filter(|_| !self.covers_run())?;
+        Some(Bill { one_store: Arc::clone(one_store), quotas: self.due_for_run() })
     }
 
     fn due_for_run(&self) -> Vec<Quota> {
@@ -171,10 +182,10 @@ impl<'a> Ledger<'a> {
     pub(crate) async fn run_is_not_paid(
         &mut self,
         request: &Parts,
+        Bill { one_store, quotas }: Bill,
         decision: Result<Decision, TakeError>,
     ) -> Result<(), Box<Problem>> {
-        let Some(one_store) = self.purse.and_then(|purse| purse.one_store()) else { return Ok(()) };
-        match one_store.told(request, self.due_for_run(), decision) {
+        match one_store.told(request, quotas, decision) {
             Admission::Admitted(admitted) => {
                 self.run_is_paid(admitted);
                 Ok(())

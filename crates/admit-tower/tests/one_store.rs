@@ -4,14 +4,18 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use admit::Key;
 use admit_tower::{BudgetLayer, Idempotent, JsonPointer, Limiter, Quota};
+use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use support::service::{Setup, by_header, keyed, told};
 use support::{INGEST, time};
+use tower::{Layer, ServiceExt, service_fn};
 
 fn in_one_store() -> Setup {
     let [_, setup] = Setup::both();
@@ -112,4 +116,28 @@ async fn a_request_runs_uncharged_where_its_budgets_say_so() {
         };
         assert_eq!(setup.seen.take(), expected);
     }
+}
+
+/// Leased budgets are spent in memory, apart from the records. When such an admission took too long it was dropped between take
+/// and claim: nothing was given back, and nothing told of what was debited.
+#[tokio::test(start_paused = true)]
+async fn what_a_store_debits_apart_from_the_claim_is_given_back() {
+    let setup = in_one_store();
+    setup.store.one_by_one.store(true, Ordering::SeqCst);
+    let layer = setup.held(by_header(), "2/hour").store_time_limit(Duration::from_secs(2));
+    let service = layer.layer(service_fn(|_: http::Request<_>| async {
+        Ok::<_, Infallible>(http::Response::new(http_body_util::Empty::<Bytes>::new()))
+    }));
+    let send = |key| {
+        let body = http_body_util::Empty::<Bytes>::new();
+        service.clone().oneshot(keyed(key).body(body).unwrap())
+    };
+    *setup.store.claim_takes.lock().unwrap() = Duration::from_secs(3);
+    for key in ["a", "b", "c"] {
+        assert_eq!(send(key).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(setup.seen.take(), ["unavailable"]);
+    }
+    *setup.store.claim_takes.lock().unwrap() = Duration::ZERO;
+    assert_eq!(send("d").await.unwrap().headers()["ratelimit"], r#""ingest";r=1;t=1800, "burst";r=999;t=1"#);
+    assert_eq!(calls(&setup), [0, 4, 4, 4]);
 }

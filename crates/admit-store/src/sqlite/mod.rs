@@ -374,6 +374,10 @@ impl AdmissionStore for SqliteStore {
         };
         Ok(self.writer.run(admit).await.map_err(TakeError::from)?)
     }
+
+    fn admits_in_one_step(&self, _: &[Charge]) -> bool {
+        true
+    }
 }
 
 impl Leader for SqliteStore {

@@ -46,6 +46,8 @@ pub struct Store {
     pub looks: Arc<AtomicUsize>,
     pub takes: Arc<AtomicUsize>,
     pub admissions: Arc<AtomicUsize>,
+    /// Its admissions are in one step no more than its calls are.
+    pub one_by_one: Arc<AtomicBool>,
     pub claims: Arc<AtomicUsize>,
     /// A look finds every key free, as if the claim that has it came just after.
     pub blind: Arc<AtomicBool>,
@@ -96,6 +98,7 @@ impl Store {
             looks: Arc::default(),
             takes: Arc::default(),
             admissions: Arc::default(),
+            one_by_one: Arc::default(),
             claims: Arc::default(),
             blind: Arc::default(),
             claims_panic: Arc::default(),
@@ -158,6 +161,10 @@ impl AdmissionStore for Store {
     ) -> Result<Verdict, AdmissionError> {
         self.admissions.fetch_add(1, Ordering::SeqCst);
         one_by_one(self, charges, key, fingerprint, terms, now).await
+    }
+
+    fn admits_in_one_step(&self, _: &[Charge]) -> bool {
+        !self.one_by_one.load(Ordering::SeqCst)
     }
 }
 
