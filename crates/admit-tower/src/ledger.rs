@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use admit::idempotency::Terms;
-use admit::{AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, Few, Grant, TakeError, Verdict};
+use admit::{
+    AdmissionError, AdmissionStore, BudgetStore, Charge, Few, Grant, Refusal, TakeError, Unavailable, Verdict,
+};
 use http::HeaderMap;
 use http::request::Parts;
 
 use crate::request_key::RequestKey;
-use crate::{Admission, Admitted, BudgetLayer, BudgetPolicy, Problem, Quota};
+use crate::{Admission, Admitted, BudgetLayer, BudgetPolicy, CorrelationId, Problem, Quota};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -34,8 +36,10 @@ pub(crate) trait OneStore: Send + Sync {
     ) -> BoxFuture<'a, Result<Verdict, AdmissionError>>;
     /// Tells that the quotas were granted.
     fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted;
-    /// Tells what came of the quotas otherwise.
-    fn told(&self, request: &Parts, quotas: Vec<Quota>, decision: Result<Decision, TakeError>) -> Admission;
+    /// Tells that the request runs without having paid the quotas, as they could not be evaluated.
+    fn failed_open(&self, id: &CorrelationId, quotas: &[Quota], cause: &Unavailable) -> Admitted;
+    /// Tells why it does not run.
+    fn told(&self, request: &Parts, quotas: Vec<Quota>, why: Result<Refusal, TakeError>) -> Box<Problem>;
 }
 
 /// Budgets in the store of the records.
@@ -58,8 +62,12 @@ impl<S: AdmissionStore, P: BudgetPolicy> OneStore for InStore<S, P> {
         self.budgets.limiter().granted(quotas, grant)
     }
 
-    fn told(&self, request: &Parts, quotas: Vec<Quota>, decision: Result<Decision, TakeError>) -> Admission {
-        self.budgets.limiter().told(request, quotas, decision)
+    fn failed_open(&self, id: &CorrelationId, quotas: &[Quota], cause: &Unavailable) -> Admitted {
+        self.budgets.limiter().failed_open(id, quotas, cause)
+    }
+
+    fn told(&self, request: &Parts, quotas: Vec<Quota>, why: Result<Refusal, TakeError>) -> Box<Problem> {
+        self.budgets.limiter().told(request, quotas, why)
     }
 }
 
@@ -85,6 +93,13 @@ impl<S: AdmissionStore, P: BudgetPolicy> Purse for InStore<S, P> {
 pub(crate) struct Bill {
     pub(crate) one_store: Arc<dyn OneStore>,
     pub(crate) quotas: Vec<Quota>,
+}
+
+impl Bill {
+    /// Whether the request may run without having paid it, if its budgets cannot be evaluated.
+    pub(crate) fn may_go_without(&self) -> bool {
+        Quota::all_fail_open(&self.quotas)
+    }
 }
 
 impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
@@ -160,10 +175,11 @@ impl<'a> Ledger<'a> {
         self.one_store.get_or_init(find).as_ref()
     }
 
-    /// What a run still has to pay together with its claim; nothing if it has to pay before, or has done so.
+    /// What a run still has to pay together with its claim; nothing if it has to pay before, or has done so, or is free.
     pub(crate) fn bill(&self) -> Option<Bill> {
         let one_store = self.one_store().filter(|_| !self.covers_run())?;
-        Some(Bill { one_store: Arc::clone(one_store), quotas: self.due_for_run() })
+        let quotas = self.due_for_run();
+        (!quotas.is_empty()).then(|| Bill { one_store: Arc::clone(one_store), quotas })
     }
 
     fn due_for_run(&self) -> Vec<Quota> {
@@ -177,24 +193,16 @@ impl<'a> Ledger<'a> {
         self.replay.paid.get_or_insert(replay);
     }
 
-    /// What came of a [bill](Self::bill) that did not lead to a run: nothing stays paid, unless the budgets are such that the
-    /// request may run uncharged.
+    /// Why a [bill](Self::bill) did not lead to a run. Nothing stays paid.
     pub(crate) async fn run_is_not_paid(
         &mut self,
         request: &Parts,
         Bill { one_store, quotas }: Bill,
-        decision: Result<Decision, TakeError>,
-    ) -> Result<(), Box<Problem>> {
-        match one_store.told(request, quotas, decision) {
-            Admission::Admitted(admitted) => {
-                self.run_is_paid(admitted);
-                Ok(())
-            }
-            Admission::Rejected(problem) => {
-                self.give_all_back().await;
-                Err(problem)
-            }
-        }
+        why: Result<Refusal, TakeError>,
+    ) -> Box<Problem> {
+        let problem = one_store.told(request, quotas, why);
+        self.give_all_back().await;
+        problem
     }
 
     /// Pays what a run costs, in one take. If that is refused, nothing stays paid.
