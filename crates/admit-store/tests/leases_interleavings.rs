@@ -21,7 +21,7 @@ mod latch {
             Self(Arc::new((Mutex::new(false), Condvar::new())))
         }
 
-        pub(super) fn is_near(&self) -> bool {
+        pub(super) fn is_expected(&self) -> bool {
             true
         }
 

@@ -208,7 +208,7 @@ impl Holding {
         let mut rest = Cost::ZERO;
         if !is_held && effort > Effort::None {
             match &self.flight {
-                Some(flight) if effort == Effort::Wait && flight.is_near() => {
+                Some(flight) if effort == Effort::Wait && flight.is_expected() => {
                     self.demand.waits(cost);
                     return Begun::Wait(flight.clone());
                 }
