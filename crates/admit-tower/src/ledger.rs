@@ -43,10 +43,7 @@ pub(crate) trait OneStore: Send + Sync {
 }
 
 /// Budgets in the store of the records.
-pub(crate) struct InStore<S, P> {
-    pub(crate) store: S,
-    pub(crate) budgets: BudgetLayer<S, P>,
-}
+pub(crate) struct InStore<S, P>(pub(crate) BudgetLayer<S, P>);
 
 impl<S: AdmissionStore, P: BudgetPolicy> OneStore for InStore<S, P> {
     fn admit<'a>(
@@ -55,37 +52,37 @@ impl<S: AdmissionStore, P: BudgetPolicy> OneStore for InStore<S, P> {
         key: &'a RequestKey,
         terms: &'a Terms,
     ) -> BoxFuture<'a, Result<Verdict, AdmissionError>> {
-        Box::pin(self.budgets.limiter().admit_once(&self.store, quotas, key, terms))
+        Box::pin(self.0.limiter().admit_once(quotas, key, terms))
     }
 
     fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted {
-        self.budgets.limiter().granted(quotas, grant)
+        self.0.limiter().granted(quotas, grant)
     }
 
     fn failed_open(&self, id: &CorrelationId, quotas: &[Quota], cause: &Unavailable) -> Admitted {
-        self.budgets.limiter().failed_open(id, quotas, cause)
+        self.0.limiter().failed_open(id, quotas, cause)
     }
 
     fn told(&self, request: &Parts, quotas: Vec<Quota>, why: Result<Refusal, TakeError>) -> Box<Problem> {
-        self.budgets.limiter().told(request, quotas, why)
+        self.0.limiter().told(request, quotas, why)
     }
 }
 
 impl<S: AdmissionStore, P: BudgetPolicy> Purse for InStore<S, P> {
     fn quotas(&self, request: &Parts) -> Vec<Quota> {
-        self.budgets.quotas(request)
+        self.0.quotas(request)
     }
 
     fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission> {
-        Purse::admit(&self.budgets, request, quotas)
+        Purse::admit(&self.0, request, quotas)
     }
 
     fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()> {
-        self.budgets.give_back(admitted)
+        self.0.give_back(admitted)
     }
 
     fn one_store(self: Arc<Self>, charges: &[Charge]) -> Option<Arc<dyn OneStore>> {
-        if self.store.admits_in_one_step(charges) { Some(self) } else { None }
+        if self.0.limiter().admits_in_one_step(charges) { Some(self) } else { None }
     }
 }
 

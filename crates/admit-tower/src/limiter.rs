@@ -173,6 +173,12 @@ impl<S: BudgetStore> Limiter<S> {
         self
     }
 
+    /// The same limiter on another handle.
+    pub(crate) fn over(mut self, store: S) -> Self {
+        self.set().store = store;
+        self
+    }
+
     /// Charges all quotas, or none. Without quotas the request is admitted without a question.
     pub async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Admission {
         let decided = self.decide(request, quotas).await;
@@ -226,19 +232,6 @@ impl<S: BudgetStore> Limiter<S> {
         }
         let late = |elapsed| TakeError::from(Unavailable::timed_out("budget", elapsed)).into();
         tokio::time::timeout(self.0.time_limit, asked).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
-    }
-
-    /// Takes the quotas and claims a key, in the `store` of both.
-    pub(crate) async fn admit_once(
-        &self,
-        store: &impl AdmissionStore,
-        quotas: &[Quota],
-        key: &RequestKey,
-        terms: &Terms,
-    ) -> Result<Verdict, AdmissionError> {
-        let charges = charges(quotas);
-        let now = self.0.time.now();
-        self.in_time(store.admit(&charges, &key.record, &key.fingerprint, terms, now)).await
     }
 
     /// Tells that the quotas were granted.
@@ -345,6 +338,25 @@ impl<S: BudgetStore> Limiter<S> {
         if let Err(cause) = self.in_time(self.0.store.refund(&charges)).await {
             warn!(error = %Causes(&cause), "a charge was not given back");
         }
+    }
+}
+
+impl<S: AdmissionStore> Limiter<S> {
+    /// Takes the quotas and claims a key.
+    pub(crate) async fn admit_once(
+        &self,
+        quotas: &[Quota],
+        key: &RequestKey,
+        terms: &Terms,
+    ) -> Result<Verdict, AdmissionError> {
+        let charges = charges(quotas);
+        let now = self.0.time.now();
+        self.in_time(self.0.store.admit(&charges, &key.record, &key.fingerprint, terms, now)).await
+    }
+
+    /// Whether that is one step.
+    pub(crate) fn admits_in_one_step(&self, charges: &[Charge]) -> bool {
+        self.0.store.admits_in_one_step(charges)
     }
 }
 

@@ -84,6 +84,20 @@ async fn a_request_with_a_long_body_pays_before_it_is_read() {
     assert_eq!(server.send(keyed("a"), long).await.headers()["idempotent-replayed"], "true");
 }
 
+/// Budgets that were made with another store were refunded there, and what was admitted in this one was debited here.
+#[tokio::test]
+async fn the_buckets_are_those_of_the_layers_store() {
+    let (setup, other) = (in_one_store(), in_one_store());
+    let layer = setup.layer(by_header()).budgets_in_store(other.budgets("100/hour"));
+    let server = setup.serve(layer).await;
+    let long = vec![b'x'; 100_000];
+    for (body, left) in [(Vec::new(), r#""ingest";r=99;"#), (long, r#""ingest";r=98;"#)] {
+        let ran = server.send(keyed(&body.len().to_string()), body).await;
+        assert!(ran.headers()["ratelimit"].to_str().unwrap().starts_with(left));
+    }
+    assert_eq!((calls(&setup), calls(&other)), ([1, 2, 2, 2], [0; 4]));
+}
+
 /// Where as many run as may, who can be replayed still is.
 #[tokio::test]
 async fn a_replay_needs_no_place_among_the_runs() {
