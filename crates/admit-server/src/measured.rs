@@ -126,6 +126,10 @@ impl AdmissionStore for Measured {
     ) -> Result<Verdict, AdmissionError> {
         via!(self, admit(charges, key, fingerprint, terms, now))
     }
+
+    fn admits_in_one_step(&self, charges: &[Charge]) -> bool {
+        self.store.admits_in_one_step(charges)
+    }
 }
 
 impl Leader for Measured {

@@ -177,6 +177,10 @@ impl AdmissionStore for AnyStore {
     ) -> Result<Verdict, AdmissionError> {
         via!(self, admit(charges, key, fingerprint, terms, now))
     }
+
+    fn admits_in_one_step(&self, charges: &[Charge]) -> bool {
+        on!(self, store => store.admits_in_one_step(charges))
+    }
 }
 
 impl Leader for AnyStore {

@@ -21,7 +21,7 @@ mod latch {
             Self(Arc::new((Mutex::new(false), Condvar::new())))
         }
 
-        pub(super) fn is_near(&self) -> bool {
+        pub(super) fn is_expected(&self) -> bool {
             true
         }
 
@@ -97,7 +97,7 @@ impl Place {
                 Begun::Wait(flight) => flight.wait(),
             }
         };
-        if let Some(left) = self.debit(ask.amount) {
+        if let Some(left) = self.debit(ask.amount()) {
             return self.landed(&ask, left, caller);
         }
         self.change(|holding| holding.refused(&ask, None, true));

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey};
-use admit::{Causes, IdempotencyStore, Unavailable};
+use admit::{Causes, IdempotencyStore, TakeError, Unavailable};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
@@ -232,10 +232,12 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                     });
                     match attempted {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
-                        Ok(Attempt::Unpaid(decision, unused, unsent)) => {
-                            ledger.run_is_not_paid(parts, decision).await?;
-                            (service, request) = (unused, unsent);
-                            continue; // It may run uncharged, and has to claim its key.
+                        Ok(Attempt::Unpaid(bill, why)) => {
+                            // The one step that failed was also to ask for the record.
+                            if let Err(TakeError::Unavailable(cause)) = &why {
+                                let _ = self.unavailable(cause, &id);
+                            }
+                            return Err(ledger.run_is_not_paid(parts, bill, why).await.into());
                         }
                         Ok(Attempt::Panicked) => return Err(Rejection::Internal.into()),
                         Ok(Attempt::Broken) => return Err(Rejection::AnswerBroken.into()),

@@ -49,6 +49,11 @@ impl<S: BudgetStore, P: BudgetPolicy> BudgetLayer<S, P> {
         self
     }
 
+    /// The same budgets in another store.
+    pub(crate) fn over(self, store: S) -> Self {
+        Self { limiter: self.limiter.over(store), ..self }
+    }
+
     pub(crate) fn limiter(&self) -> &Limiter<S> {
         &self.limiter
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use admit::idempotency::{Claim, OnLapse, Outcome, Terms, Ticket};
 use admit::{
-    AdmissionError, Causes, Decision, IdempotencyError, IdempotencyStore, TakeError, TimeSource, Unavailable,
+    AdmissionError, Causes, IdempotencyError, IdempotencyStore, Refusal, TakeError, TimeSource, Unavailable,
     Verdict,
 };
 use bytes::Bytes;
@@ -52,8 +52,8 @@ pub(crate) enum Attempt<I, Req, Res, E> {
     Broken,
     /// It did not run, as the key is taken. The service and the request come back.
     Taken(Claim, I, Request<Req>),
-    /// It did not run, as its budgets do not cover it, or could not be evaluated. The service and the request come back.
-    Unpaid(Result<Decision, TakeError>, I, Request<Req>),
+    /// It did not run, as its budgets do not cover it, or could not be evaluated.
+    Unpaid(Bill, Result<Refusal, TakeError>),
     /// It did not run, as the store could not say whether it may.
     Unavailable(Unavailable),
 }
@@ -72,9 +72,9 @@ enum Answered<Res> {
 
 /// What a claim came to.
 enum Claimed {
-    Run(Ticket, Option<Admitted>),
+    Run(Ticket, Renewals, Option<Admitted>),
     Taken(Claim),
-    Unpaid(Result<Decision, TakeError>),
+    Unpaid(Bill, Result<Refusal, TakeError>),
     Unavailable(Unavailable),
 }
 
@@ -95,14 +95,16 @@ impl<S: IdempotencyStore> Detached<S> {
         Req: Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
-        let renewals = Renewals::from_now(self.terms.lease, self.store_time_limit).await;
-        let claimed = renewals.claimed(self.claim(bill)).await;
-        let claimed =
-            claimed.unwrap_or_else(|slow| Claimed::Unavailable(Unavailable::new("idempotency", slow)));
-        let (ticket, paid) = match claimed {
-            Claimed::Run(ticket, paid) => (ticket, paid),
+        let claimed = match bill {
+            Some(bill) => self.pay_and_claim(bill).await,
+            None => self.claim(None).await,
+        };
+        let (ticket, renewals, paid) = match claimed {
+            Claimed::Run(ticket, renewals, paid) => (ticket, renewals, paid),
             Claimed::Taken(taken) => return (Attempt::Taken(taken, service, request), None),
-            Claimed::Unpaid(decision) => return (Attempt::Unpaid(decision, service, request), None),
+            Claimed::Unpaid(bill, why) => {
+                return (Attempt::Unpaid(bill, why), None);
+            }
             Claimed::Unavailable(cause) => return (Attempt::Unavailable(cause), None),
         };
         let _running = permit.start(self.key.record);
@@ -120,26 +122,45 @@ impl<S: IdempotencyStore> Detached<S> {
         (self.settle(&ticket, answered).await, paid)
     }
 
-    async fn claim(&self, bill: Option<Bill>) -> Claimed {
+    /// Pays and claims in one step. Where that fails, and the budgets are such that the request may run uncharged, it claims alone.
+    async fn pay_and_claim(&self, bill: Bill) -> Claimed {
+        let renewals = self.renewals().await;
+        let admitted = renewals.claimed(bill.one_store.admit(&bill.quotas, &self.key, &self.terms)).await;
+        let late = |slow| Err(TakeError::from(Unavailable::timed_out("budget", slow)).into());
+        match admitted.unwrap_or_else(late) {
+            Ok(Verdict::Run(ticket, grant)) => {
+                Claimed::Run(ticket, renewals, Some(bill.one_store.granted(bill.quotas, grant)))
+            }
+            Ok(Verdict::Taken(claim)) => Claimed::Taken(claim),
+            Ok(Verdict::Refused(refusal)) => Claimed::Unpaid(bill, Ok(refusal)),
+            Err(AdmissionError::Budgets(TakeError::Unavailable(cause))) if bill.may_go_without() => {
+                self.claim(Some((bill, cause))).await
+            }
+            Err(AdmissionError::Budgets(error)) => Claimed::Unpaid(bill, Err(error)),
+            Err(AdmissionError::Records(cause)) => Claimed::Unavailable(cause),
+        }
+    }
+
+    /// Claims. A bill that the request goes without, and why, is told only if it runs.
+    async fn claim(&self, unpaid: Option<(Bill, Unavailable)>) -> Claimed {
         let RequestKey { record, fingerprint, .. } = &self.key;
-        if let Some(Bill { purse, quotas }) = bill
-            && let Some(one_store) = purse.one_store()
-        {
-            return match one_store.admit(&quotas, &self.key, &self.terms).await {
-                Ok(Verdict::Run(ticket, grant)) => {
-                    Claimed::Run(ticket, Some(one_store.granted(quotas, grant)))
-                }
-                Ok(Verdict::Taken(claim)) => Claimed::Taken(claim),
-                Ok(Verdict::Refused(refusal)) => Claimed::Unpaid(Ok(Decision::Refused(refusal))),
-                Err(AdmissionError::Budgets(error)) => Claimed::Unpaid(Err(error)),
-                Err(AdmissionError::Records(cause)) => Claimed::Unavailable(cause),
-            };
+        let renewals = self.renewals().await;
+        let claim = self.store.claim(record, fingerprint, &self.terms, self.time.now());
+        match renewals.claimed(claim).await {
+            Ok(Ok(Claim::Run(ticket))) => {
+                let without = |(Bill { one_store, quotas }, cause): (Bill, _)| {
+                    one_store.failed_open(&self.correlation_id, &quotas, &cause)
+                };
+                Claimed::Run(ticket, renewals, unpaid.map(without))
+            }
+            Ok(Ok(taken)) => Claimed::Taken(taken),
+            Ok(Err(cause)) => Claimed::Unavailable(cause),
+            Err(slow) => Claimed::Unavailable(Unavailable::timed_out("idempotency", slow)),
         }
-        match self.store.claim(record, fingerprint, &self.terms, self.time.now()).await {
-            Ok(Claim::Run(ticket)) => Claimed::Run(ticket, None),
-            Ok(taken) => Claimed::Taken(taken),
-            Err(cause) => Claimed::Unavailable(cause),
-        }
+    }
+
+    async fn renewals(&self) -> Renewals {
+        Renewals::from_now(self.terms.lease, self.store_time_limit).await
     }
 
     async fn settle<I, Req, Res, E>(

@@ -119,8 +119,9 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// The same for budgets whose buckets are in the store of the records: looking the key up, taking the budgets and claiming
-    /// the key is [one call](AdmissionStore::admit), which a store may answer in one round trip. `budgets` must have been made
-    /// with this layer's store, and their time decides.
+    /// the key is [one call](AdmissionStore::admit), which a store may answer in one round trip, where
+    /// it does that [in one step](AdmissionStore::admits_in_one_step); else it is as with [`budgets`](Self::budgets). The buckets are
+    /// those of this layer's store, whatever handle `budgets` were made with, and their time decides.
     ///
     /// A short body, of up to 16 KiB, is read before the budgets are taken then, also where the key is in a header; a longer one
     /// still is not.
@@ -129,7 +130,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     where
         S: AdmissionStore,
     {
-        self.purse = Some(Arc::new(InStore { store: self.store.clone(), budgets }));
+        self.purse = Some(Arc::new(InStore(budgets.over(self.store.clone()))));
         self
     }
 

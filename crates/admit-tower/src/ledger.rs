@@ -3,15 +3,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use admit::idempotency::Terms;
-use admit::{AdmissionError, AdmissionStore, BudgetStore, Decision, Grant, TakeError, Verdict};
+use admit::{
+    AdmissionError, AdmissionStore, BudgetStore, Charge, Few, Grant, Refusal, TakeError, Unavailable, Verdict,
+};
 use http::HeaderMap;
 use http::request::Parts;
 
 use crate::request_key::RequestKey;
-use crate::{Admission, Admitted, BudgetLayer, BudgetPolicy, Problem, Quota};
+use crate::{Admission, Admitted, BudgetLayer, BudgetPolicy, CorrelationId, Problem, Quota};
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -20,8 +22,8 @@ pub(crate) trait Purse: Send + Sync {
     fn quotas(&self, request: &Parts) -> Vec<Quota>;
     fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission>;
     fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()>;
-    /// The same budgets with the records, if both are in one store.
-    fn one_store(&self) -> Option<&dyn OneStore>;
+    /// The same budgets with the records, if both are in one store, which takes these charges and claims a key in one step.
+    fn one_store(self: Arc<Self>, charges: &[Charge]) -> Option<Arc<dyn OneStore>>;
 }
 
 /// The budgets of a request, whose key is claimed in the same step.
@@ -34,15 +36,14 @@ pub(crate) trait OneStore: Send + Sync {
     ) -> BoxFuture<'a, Result<Verdict, AdmissionError>>;
     /// Tells that the quotas were granted.
     fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted;
-    /// Tells what came of the quotas otherwise.
-    fn told(&self, request: &Parts, quotas: Vec<Quota>, decision: Result<Decision, TakeError>) -> Admission;
+    /// Tells that the request runs without having paid the quotas, as they could not be evaluated.
+    fn failed_open(&self, id: &CorrelationId, quotas: &[Quota], cause: &Unavailable) -> Admitted;
+    /// Tells why it does not run.
+    fn told(&self, request: &Parts, quotas: Vec<Quota>, why: Result<Refusal, TakeError>) -> Box<Problem>;
 }
 
 /// Budgets in the store of the records.
-pub(crate) struct InStore<S, P> {
-    pub(crate) store: S,
-    pub(crate) budgets: BudgetLayer<S, P>,
-}
+pub(crate) struct InStore<S, P>(pub(crate) BudgetLayer<S, P>);
 
 impl<S: AdmissionStore, P: BudgetPolicy> OneStore for InStore<S, P> {
     fn admit<'a>(
@@ -51,40 +52,51 @@ impl<S: AdmissionStore, P: BudgetPolicy> OneStore for InStore<S, P> {
         key: &'a RequestKey,
         terms: &'a Terms,
     ) -> BoxFuture<'a, Result<Verdict, AdmissionError>> {
-        Box::pin(self.budgets.limiter().admit_once(&self.store, quotas, key, terms))
+        Box::pin(self.0.limiter().admit_once(quotas, key, terms))
     }
 
     fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted {
-        self.budgets.limiter().granted(quotas, grant)
+        self.0.limiter().granted(quotas, grant)
     }
 
-    fn told(&self, request: &Parts, quotas: Vec<Quota>, decision: Result<Decision, TakeError>) -> Admission {
-        self.budgets.limiter().told(request, quotas, decision)
+    fn failed_open(&self, id: &CorrelationId, quotas: &[Quota], cause: &Unavailable) -> Admitted {
+        self.0.limiter().failed_open(id, quotas, cause)
+    }
+
+    fn told(&self, request: &Parts, quotas: Vec<Quota>, why: Result<Refusal, TakeError>) -> Box<Problem> {
+        self.0.limiter().told(request, quotas, why)
     }
 }
 
 impl<S: AdmissionStore, P: BudgetPolicy> Purse for InStore<S, P> {
     fn quotas(&self, request: &Parts) -> Vec<Quota> {
-        self.budgets.quotas(request)
+        self.0.quotas(request)
     }
 
     fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission> {
-        Purse::admit(&self.budgets, request, quotas)
+        Purse::admit(&self.0, request, quotas)
     }
 
     fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()> {
-        self.budgets.give_back(admitted)
+        self.0.give_back(admitted)
     }
 
-    fn one_store(&self) -> Option<&dyn OneStore> {
-        Some(self)
+    fn one_store(self: Arc<Self>, charges: &[Charge]) -> Option<Arc<dyn OneStore>> {
+        if self.0.limiter().admits_in_one_step(charges) { Some(self) } else { None }
     }
 }
 
 /// What a run still has to pay, together with its claim.
 pub(crate) struct Bill {
-    pub(crate) purse: Arc<dyn Purse>,
+    pub(crate) one_store: Arc<dyn OneStore>,
     pub(crate) quotas: Vec<Quota>,
+}
+
+impl Bill {
+    /// Whether the request may run without having paid it, if its budgets cannot be evaluated.
+    pub(crate) fn may_go_without(&self) -> bool {
+        Quota::all_fail_open(&self.quotas)
+    }
 }
 
 impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
@@ -100,7 +112,7 @@ impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
         Box::pin(self.limiter().give_back(admitted))
     }
 
-    fn one_store(&self) -> Option<&dyn OneStore> {
+    fn one_store(self: Arc<Self>, _: &[Charge]) -> Option<Arc<dyn OneStore>> {
         None
     }
 }
@@ -108,6 +120,8 @@ impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
 /// What one request has paid: two shares, one that replays pay too, and one that only runs pay.
 pub(crate) struct Ledger<'a> {
     purse: Option<&'a Arc<dyn Purse>>,
+    /// Found when it is first asked for.
+    one_store: OnceLock<Option<Arc<dyn OneStore>>>,
     run: Share,
     replay: Share,
 }
@@ -130,7 +144,7 @@ impl<'a> Ledger<'a> {
         let quotas = purse.map(|purse| purse.quotas(request)).unwrap_or_default();
         let (replay, run) = quotas.into_iter().partition(|quota| quota.spent_by_replays);
         let unpaid = |quotas| Share { quotas, paid: None };
-        Self { purse, run: unpaid(run), replay: unpaid(replay) }
+        Self { purse, one_store: OnceLock::new(), run: unpaid(run), replay: unpaid(replay) }
     }
 
     /// Whether neither a run nor a replay costs anything.
@@ -146,13 +160,23 @@ impl<'a> Ledger<'a> {
     /// Whether one step finds out whether the key is free, takes what a run costs and claims it: because all of it is in one
     /// store, or because there is nothing to take.
     pub(crate) fn is_one_step(&self) -> bool {
-        self.is_free() || self.purse.is_some_and(|purse| purse.one_store().is_some())
+        self.is_free() || self.one_store().is_some()
     }
 
-    /// What a run still has to pay together with its claim; nothing if it has to pay before, or has done so.
+    fn one_store(&self) -> Option<&Arc<dyn OneStore>> {
+        let find = || {
+            let quotas = self.run.quotas.iter().chain(&self.replay.quotas);
+            let charges: Few<Charge> = quotas.map(|quota| quota.charge.clone()).collect();
+            Arc::clone(self.purse?).one_store(&charges)
+        };
+        self.one_store.get_or_init(find).as_ref()
+    }
+
+    /// What a run still has to pay together with its claim; nothing if it has to pay before, or has done so, or is free.
     pub(crate) fn bill(&self) -> Option<Bill> {
-        let purse = self.purse.filter(|purse| purse.one_store().is_some() && !self.covers_run())?;
-        Some(Bill { purse: Arc::clone(purse), quotas: self.due_for_run() })
+        let one_store = self.one_store().filter(|_| !self.covers_run())?;
+        let quotas = self.due_for_run();
+        (!quotas.is_empty()).then(|| Bill { one_store: Arc::clone(one_store), quotas })
     }
 
     fn due_for_run(&self) -> Vec<Quota> {
@@ -166,24 +190,16 @@ impl<'a> Ledger<'a> {
         self.replay.paid.get_or_insert(replay);
     }
 
-    /// What came of a [bill](Self::bill) that did not lead to a run: nothing stays paid, unless the budgets are such that the
-    /// request may run uncharged.
+    /// Why a [bill](Self::bill) did not lead to a run. Nothing stays paid.
     pub(crate) async fn run_is_not_paid(
         &mut self,
         request: &Parts,
-        decision: Result<Decision, TakeError>,
-    ) -> Result<(), Box<Problem>> {
-        let Some(one_store) = self.purse.and_then(|purse| purse.one_store()) else { return Ok(()) };
-        match one_store.told(request, self.due_for_run(), decision) {
-            Admission::Admitted(admitted) => {
-                self.run_is_paid(admitted);
-                Ok(())
-            }
-            Admission::Rejected(problem) => {
-                self.give_all_back().await;
-                Err(problem)
-            }
-        }
+        Bill { one_store, quotas }: Bill,
+        why: Result<Refusal, TakeError>,
+    ) -> Box<Problem> {
+        let problem = one_store.told(request, quotas, why);
+        self.give_all_back().await;
+        problem
     }
 
     /// Pays what a run costs, in one take. If that is refused, nothing stays paid.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use admit::idempotency::Terms;
 use admit::{
-    AdmissionError, AdmissionStore, BudgetStore, Causes, Charge, Cost, Decision, Few, Grant, TakeError,
-    TimeSource, Timestamp, Unavailable, Verdict,
+    AdmissionError, AdmissionStore, BudgetStore, Causes, Charge, Cost, Decision, Few, Grant, Refusal,
+    TakeError, TimeSource, Timestamp, Unavailable, Verdict,
 };
 use http::HeaderMap;
 use http::request::Parts;
@@ -19,7 +19,7 @@ use crate::fields::Dialect;
 use crate::observe::{Event, Observer, Observers};
 use crate::rejection::{Render, Renders};
 use crate::request_key::RequestKey;
-use crate::{CorrelationId, OnUnavailable, Problem, Quota, Refused, Rejected, Rejection};
+use crate::{CorrelationId, Problem, Quota, Refused, Rejected, Rejection};
 
 /// How long a store may take to decide before it counts as unavailable.
 const DEFAULT_TIME_LIMIT: Duration = Duration::from_secs(5);
@@ -173,6 +173,12 @@ impl<S: BudgetStore> Limiter<S> {
         self
     }
 
+    /// The same limiter on another handle.
+    pub(crate) fn over(mut self, store: S) -> Self {
+        self.set().store = store;
+        self
+    }
+
     /// Charges all quotas, or none. Without quotas the request is admitted without a question.
     pub async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Admission {
         let decided = self.decide(request, quotas).await;
@@ -228,32 +234,53 @@ impl<S: BudgetStore> Limiter<S> {
         tokio::time::timeout(self.0.time_limit, asked).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
     }
 
-    /// Takes the quotas and claims a key, in the `store` of both.
-    pub(crate) async fn admit_once(
-        &self,
-        store: &impl AdmissionStore,
-        quotas: &[Quota],
-        key: &RequestKey,
-        terms: &Terms,
-    ) -> Result<Verdict, AdmissionError> {
-        let charges = charges(quotas);
-        let now = self.0.time.now();
-        self.in_time(store.admit(&charges, &key.record, &key.fingerprint, terms, now)).await
-    }
-
     /// Tells that the quotas were granted.
     pub(crate) fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted {
         self.admitted(quotas, grant, &self.0.observers)
     }
 
-    /// Tells what came of the quotas, and whether the request may run.
+    /// Tells that the quotas could not be evaluated, and that the request runs all the same.
+    pub(crate) fn failed_open(&self, id: &CorrelationId, quotas: &[Quota], cause: &Unavailable) -> Admitted {
+        self.uncharged_for(id, quotas, cause, &self.0.observers)
+    }
+
+    /// Tells why a request does not run that was to pay the quotas.
     pub(crate) fn told(
         &self,
         request: &Parts,
         quotas: Vec<Quota>,
-        decision: Result<Decision, TakeError>,
-    ) -> Admission {
-        self.admission(request, self.decided(request, quotas, decision, &self.0.observers))
+        why: Result<Refusal, TakeError>,
+    ) -> Box<Problem> {
+        let rejected = match why {
+            Ok(refusal) => self.refused(quotas, refusal, &self.0.observers),
+            Err(error) => {
+                tell(&self.0.observers, &quotas, Event::Unavailable);
+                failed(request, &error)
+            }
+        };
+        Box::new(self.problem(request, *rejected))
+    }
+
+    fn refused(&self, quotas: Vec<Quota>, refusal: Refusal, observers: &Observers) -> Box<Rejected> {
+        let refused = Refused { quotas, refusal };
+        for (quota, wait) in refused.violated() {
+            debug!(scope = quota.name(), ?wait, "refused");
+            observers.tell(Event::Refused(&quota.charge.scope));
+        }
+        let fields = self.0.dialect.refused(&refused);
+        Box::new(Rejected { why: Rejection::Refused(refused), fields, id: None })
+    }
+
+    fn uncharged_for(
+        &self,
+        id: &CorrelationId,
+        quotas: &[Quota],
+        cause: &Unavailable,
+        observers: &Observers,
+    ) -> Admitted {
+        warn!(correlation_id = %id, error = %Causes(cause), "budgets unavailable; the request runs uncharged");
+        tell(observers, quotas, Event::FailedOpen);
+        self.uncharged()
     }
 
     fn admitted(&self, quotas: Vec<Quota>, grant: Grant, observers: &Observers) -> Admitted {
@@ -271,24 +298,13 @@ impl<S: BudgetStore> Limiter<S> {
     ) -> Result<Admitted, Box<Rejected>> {
         let error = match decision {
             Ok(Decision::Granted(grant)) => return Ok(self.admitted(quotas, grant, observers)),
-            Ok(Decision::Refused(refusal)) => {
-                let refused = Refused { quotas, refusal };
-                for (quota, wait) in refused.violated() {
-                    debug!(scope = quota.name(), ?wait, "refused");
-                    observers.tell(Event::Refused(&quota.charge.scope));
-                }
-                let fields = self.0.dialect.refused(&refused);
-                return Err(Box::new(Rejected { why: Rejection::Refused(refused), fields, id: None }));
-            }
+            Ok(Decision::Refused(refusal)) => return Err(self.refused(quotas, refusal, observers)),
             Err(error) => error,
         };
         if let TakeError::Unavailable(cause) = &error
-            && quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen)
+            && Quota::all_fail_open(&quotas)
         {
-            let id = CorrelationId::of(request);
-            warn!(correlation_id = %id, error = %Causes(cause), "budgets unavailable; the request runs uncharged");
-            tell(observers, &quotas, Event::FailedOpen);
-            return Ok(self.uncharged());
+            return Ok(self.uncharged_for(&CorrelationId::of(request), &quotas, cause, observers));
         }
         tell(observers, &quotas, Event::Unavailable);
         Err(failed(request, &error))
@@ -322,6 +338,25 @@ impl<S: BudgetStore> Limiter<S> {
         if let Err(cause) = self.in_time(self.0.store.refund(&charges)).await {
             warn!(error = %Causes(&cause), "a charge was not given back");
         }
+    }
+}
+
+impl<S: AdmissionStore> Limiter<S> {
+    /// Takes the quotas and claims a key.
+    pub(crate) async fn admit_once(
+        &self,
+        quotas: &[Quota],
+        key: &RequestKey,
+        terms: &Terms,
+    ) -> Result<Verdict, AdmissionError> {
+        let charges = charges(quotas);
+        let now = self.0.time.now();
+        self.in_time(self.0.store.admit(&charges, &key.record, &key.fingerprint, terms, now)).await
+    }
+
+    /// Whether that is one step.
+    pub(crate) fn admits_in_one_step(&self, charges: &[Charge]) -> bool {
+        self.0.store.admits_in_one_step(charges)
     }
 }
 

@@ -67,6 +67,11 @@ impl Quota {
         self
     }
 
+    /// Whether a request with these runs if they cannot be evaluated.
+    pub(crate) fn all_fail_open(quotas: &[Self]) -> bool {
+        quotas.iter().all(|quota| quota.on_unavailable == OnUnavailable::FailOpen)
+    }
+
     /// How long a bucket of this budget that holds `tokens` takes to be full again.
     pub fn time_until_full(&self, tokens: f64) -> Duration {
         let bucket = Bucket { tokens, refilled_at: Timestamp::MIN };

@@ -56,10 +56,18 @@ pub trait AdmissionStore: BudgetStore + IdempotencyStore {
     ) -> impl Future<Output = Result<Verdict, AdmissionError>> + Send {
         one_by_one(self, charges, key, fingerprint, terms, now)
     }
+
+    /// Whether [`admit`](Self::admit) debits these charges and claims the key in one step: not one without the other, whenever
+    /// its future is dropped. Where it does not, a caller that may stop waiting had better make the three calls itself: it knows
+    /// then what was debited, and can give that back. Without a body of its own it does not.
+    fn admits_in_one_step(&self, charges: &[Charge]) -> bool {
+        let _ = charges;
+        false
+    }
 }
 
 /// Up to three calls in place of one: look, take, claim. If another claims the key between the look and the claim, what was
-/// debited is given back.
+/// debited is given back. A future that is dropped between the take and the claim gives nothing back.
 ///
 /// # Errors
 /// As [`AdmissionStore::admit`]. Also if the key was lost to another, and what was debited could not be given back.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admit::{Budget, Clock, Key, Standing, Timestamp};
+use admit::{Budget, Clock, Cost, Key, Standing, Timestamp};
 
 use super::holding::Ask;
 use super::table::Table;
@@ -50,8 +50,8 @@ impl Asking {
     }
 
     /// What the store is asked for beyond the cost.
-    pub(super) fn rest(&self) -> f64 {
-        self.ask.as_ref().map_or(0.0, Ask::rest)
+    pub(super) fn rest(&self) -> Cost {
+        self.ask.as_ref().map_or(Cost::ZERO, |ask| ask.rest)
     }
 
     /// The store is asked now.
@@ -79,7 +79,7 @@ impl Asking {
         let Some(ask) = self.ask.take() else { return self.left };
         let Place { table, clock, key, budget } = &self.place;
         if ask.is_slice() {
-            table.counts().took(ask.amount);
+            table.counts().took(ask.amount());
         }
         let local = clock.now();
         let held = table.with(key, |holding| {
@@ -87,7 +87,7 @@ impl Asking {
             holding.held(local)
         });
         if held.is_none() {
-            table.counts().lapsed(ask.rest()); // It was evicted meanwhile.
+            table.counts().lapsed(ask.rest.tokens()); // It was evicted meanwhile.
         }
         self.left = (left + held.unwrap_or_default()).min(budget.burst().tokens());
         self.left
@@ -99,7 +99,7 @@ impl Drop for Asking {
         let Some(ask) = self.ask.take() else { return };
         let Place { table, key, .. } = &self.place;
         if self.sent && ask.is_slice() {
-            table.counts().had_no_answer(ask.amount);
+            table.counts().had_no_answer(ask.amount());
         }
         table.with(key, |holding| holding.abandoned(&ask, self.sent));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{Budget, Timestamp};
+use admit::{Budget, Cost, Timestamp};
 
 /// A slice that is used up sooner was too small: the next one is twice as large.
 const QUICK: Duration = Duration::from_millis(100);
@@ -18,6 +18,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(3_200);
 /// A slice of a full bucket should outlast the way to the store and back by this factor: it lapses at the rate of the bucket,
 /// and what lapses would have run over the edge.
 const ROUND_TRIPS: f64 = 32.0;
+
+/// A slice is for no more costs than this: of more, doubles round away a part of it that counts.
+const MOST_COSTS: f64 = (1_u64 << 32) as f64;
 
 /// What is asked of one bucket here. It decides about speed and waste, and about no grant.
 #[derive(Debug)]
@@ -50,17 +53,20 @@ impl Demand {
         }
     }
 
-    /// What to ask the store for: the `cost`, or up to the `most` that may be held, a multiple of the cost so that nothing remains
-    /// that is too little for the next. Half of what the bucket is thought to hold is left to others.
-    pub(super) fn next(&mut self, cost: f64, most: f64, budget: Budget, now: Timestamp) -> f64 {
+    /// What to ask the store for beyond the `cost`: nothing, or as much as makes it up to the `most` that may be held, a multiple
+    /// of the cost so that nothing remains that is too little for the next. Half of what the bucket is thought to hold is left
+    /// to others.
+    pub(super) fn next(&mut self, cost: f64, most: f64, budget: Budget, now: Timestamp) -> Cost {
         self.size = self.size.max(cost).min(most);
         let wanted = std::mem::take(&mut self.wanted);
-        let Some((level, then)) = self.seen.filter(|_| now >= self.paused_until) else { return cost };
+        let Some((level, then)) = self.seen.filter(|_| now >= self.paused_until) else { return Cost::ZERO };
         let refilled = now.since(then).as_secs_f64() * budget.rate().tokens_per_second();
         let there = (level + refilled).min(budget.burst().tokens());
         let outlasting = if now.since(then) <= QUICK { self.outlasting } else { 0.0 };
         let amount = self.size.max(wanted).max(outlasting).min(most).min(there / 2.0);
-        (amount / cost).floor().max(1.0) * cost
+        let costs = (amount / cost).floor();
+        let is_slice = (2.0..=MOST_COSTS).contains(&costs); // A cost may be so small that the quotient is infinite.
+        if is_slice { Cost::new((costs - 1.0) * cost).unwrap_or(Cost::ZERO) } else { Cost::ZERO }
     }
 
     /// Somebody waits for the slice that is on its way.

@@ -47,7 +47,7 @@
 //! The refill goes by the store's clock, and `t − since` by the one of this process, so it is counted as [`DRIFT`] times as
 //! long. A step of the store's clock is not seen here.
 
-use admit::{Budget, Timestamp};
+use admit::{Budget, Cost, Timestamp};
 
 use super::demand::Demand;
 use super::latch::Latch;
@@ -122,8 +122,9 @@ pub(super) struct Spent {
 pub(super) struct Ask {
     /// What the caller needs.
     pub(super) cost: f64,
-    /// What to ask for: the cost, or more.
-    pub(super) amount: f64,
+    /// What to ask for beyond that, and what is held of it once the cost is spent: one number for both, so that no more can be
+    /// held than was asked for.
+    pub(super) rest: Cost,
     /// The most that it could have been.
     most: f64,
     since: Timestamp,
@@ -134,17 +135,17 @@ pub(super) struct Ask {
 impl Ask {
     /// The same for the cost alone.
     pub(super) fn alone(&self) -> Self {
-        Self { amount: self.cost, ..*self }
+        Self { rest: Cost::ZERO, ..*self }
     }
 
     /// Whether it is for more than the cost.
     pub(super) fn is_slice(&self) -> bool {
-        self.amount > self.cost
+        !self.rest.is_zero()
     }
 
-    /// What is held of it once the cost is spent.
-    pub(super) fn rest(&self) -> f64 {
-        self.amount - self.cost
+    /// All that is asked for.
+    pub(super) fn amount(&self) -> f64 {
+        self.cost + self.rest.tokens()
     }
 }
 
@@ -204,25 +205,25 @@ impl Holding {
     ) -> Begun {
         self.settle(budget, moment);
         let is_held = self.slice.is_some_and(|slice| slice.held >= cost);
-        let mut amount = cost;
+        let mut rest = Cost::ZERO;
         if !is_held && effort > Effort::None {
             match &self.flight {
-                Some(flight) if effort == Effort::Wait && flight.is_near() => {
+                Some(flight) if effort == Effort::Wait && flight.is_expected() => {
                     self.demand.waits(cost);
                     return Begun::Wait(flight.clone());
                 }
                 Some(_) => {}
                 None => {
                     self.judge();
-                    amount = self.demand.next(cost, most, self.budget, self.latest);
+                    rest = self.demand.next(cost, most, self.budget, self.latest);
                 }
             }
         }
-        if amount > cost {
+        if !rest.is_zero() {
             self.flight = Some(Latch::new());
         }
         let (epoch, anchors) = (self.epoch, self.anchors);
-        Begun::Ask(Ask { cost, amount, most, since: moment.at, epoch, anchors })
+        Begun::Ask(Ask { cost, rest, most, since: moment.at, epoch, anchors })
     }
 
     /// Learns from a slice that is used up, once.
@@ -236,14 +237,14 @@ impl Holding {
     /// The store granted what was asked for, and `left` this. `at` is by its clock.
     /// `local` is by the clock of this process.
     pub(super) fn land(&mut self, ask: &Ask, left: f64, at: Timestamp, local: Timestamp) {
-        let rest = ask.rest();
+        let rest = ask.rest.tokens();
         if ask.epoch != self.epoch {
             self.lapsed += rest;
             return;
         }
         self.end_flight(ask);
         self.lapse(self.by(local));
-        self.demand.told(left + ask.amount, left, self.budget, ask.since, self.latest);
+        self.demand.told(left + ask.amount(), left, self.budget, ask.since, self.latest);
         let (is_ahead, judged) = (rest > 0.0, false);
         let new = Slice { left, since: ask.since, at, held: rest, spent: ask.cost, is_ahead, judged };
         let room = self.slice.map_or(0.0, |slice| self.room(&slice));
@@ -272,7 +273,7 @@ impl Holding {
         }
         self.lapse(None);
         let is_too_late = is_ahead && self.slice.is_none_or(|slice| slice.held < rest / 2.0);
-        if is_too_late && !self.demand.asks_for_more(ask.amount, ask.most) {
+        if is_too_late && !self.demand.asks_for_more(ask.amount(), ask.most) {
             self.demand.pause(self.latest); // The bucket fills in the time that the store takes to answer.
         }
     }

@@ -48,8 +48,9 @@
 //!   since, and what it holds. What others took meanwhile it does not know.
 //! - A **refund** goes to what is held here, if that has room; the rest lapses. It never reaches the store. So does what was
 //!   granted to a caller that has gone: a take at the store goes on without it, in a task of the caller's runtime.
-//! - Without a Tokio **runtime** nothing is debited ahead. A caller waits for no slice that another runtime is to see to, as
-//!   nobody may be running that.
+//! - Without a Tokio **runtime** nothing is debited ahead. For a slice that another runtime is to see to a caller waits half a
+//!   second at most, as nobody may be running that. Several runtimes need their timers for it
+//!   ([`enable_time`](tokio::runtime::Builder::enable_time)), as stores of production do anyway.
 //! - A moment of the caller's ([`Now::At`]) is the clock that its slices go by. All callers of a bucket should then have one
 //!   clock.
 //!

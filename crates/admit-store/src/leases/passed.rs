@@ -33,6 +33,10 @@ impl<S: AdmissionStore + Lessor> AdmissionStore for Leased<S> {
             false => self.store.admit(charges, key, fingerprint, terms, now).await,
         }
     }
+
+    fn admits_in_one_step(&self, charges: &[Charge]) -> bool {
+        !self.is_leased(charges) && self.store.admits_in_one_step(charges)
+    }
 }
 
 impl<S: Leader> Leader for Leased<S> {

@@ -19,7 +19,8 @@ use super::latch::Latch;
 use super::{Leased, LeasedScope, Lessor};
 
 /// How often a caller waits for a slice that others have used up when its turn comes, and for how long until it waits no
-/// more; then it asks for itself alone. The last wait may be as long as one take at the store.
+/// more; then it asks for itself alone. The last wait may be as long as one take at the store, unless that is the task of another
+/// runtime.
 const MAX_WAITS: u32 = 8;
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -76,14 +77,15 @@ impl<S: Lessor> Leased<S> {
                 let left = charges.iter().map(|charge| Some(spent[line_of(&take, charge)?].left)).collect();
                 return Ok(Decision::Granted(Grant { at, left }));
             }
+            let patience = PATIENCE.saturating_sub(self.clock.now().since(began));
             let effort = match can_slice {
-                true if waits < MAX_WAITS && self.clock.now().since(began) < PATIENCE => Effort::Wait,
+                true if waits < MAX_WAITS && !patience.is_zero() => Effort::Wait,
                 true => Effort::Ask,
                 false => Effort::None,
             };
             match self.begin(&take, moment, effort) {
                 Ok(lines) => break lines,
-                Err(flight) => flight.opened().await, // Nothing is set aside meanwhile: no two wait for each other.
+                Err(flight) => flight.opened(patience).await, // Nothing is set aside meanwhile: no two wait for each other.
             }
             waits += 1;
         };
@@ -229,7 +231,7 @@ impl<S: Lessor> Request<S> {
     fn asked(&self) -> Vec<Charge> {
         let mut asked = self.charges.clone();
         for (line, asking) in self.lines.iter().enumerate() {
-            let rest = Cost::new(asking.as_ref().map_or(0.0, Asking::rest)).unwrap_or(Cost::ZERO);
+            let rest = asking.as_ref().map_or(Cost::ZERO, Asking::rest);
             let is_of_line = |charge: &&mut Charge| line_of(&self.take, charge) == Some(line);
             if !rest.is_zero()
                 && let Some(charge) = asked.iter_mut().find(is_of_line)

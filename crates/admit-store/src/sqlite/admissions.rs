@@ -35,6 +35,10 @@ impl AdmissionStore for SqliteStore {
         let answered = answered.unwrap_or_else(|_| Err(Failure::Ended.into()));
         Ok(answered.map(|(verdict, _)| verdict).map_err(unavailable).map_err(TakeError::from)?)
     }
+
+    fn admits_in_one_step(&self, _: &[Charge]) -> bool {
+        true
+    }
 }
 
 /// What a request asks for.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Charge, Decision, ManualClock, Now, Refusal, Wait};
+use admit::{AdmissionStore, BudgetStore, Charge, Decision, ManualClock, Now, Refusal, Wait};
 use admit_store::conformance::{ALPHA, BETA, START, rules};
 use admit_store::leases::{Counts, Leased, Leases};
 use admit_store::memory::{Limits, MemoryStore};
@@ -291,4 +291,16 @@ async fn moments_of_the_callers_are_the_clock_of_their_slices() {
     assert_eq!((grant.at, grant.left[0]), (at(36).given(), Some(92.0)));
     assert!(store.take(&one(), at(3_600)).await.unwrap().is_granted());
     assert_eq!(store.counts().lapsed_tokens(), 6.0);
+}
+
+/// Slices are spent in memory, and the claim is the store's: who takes both for one step gives nothing back of what was debited
+/// for a claim that failed.
+#[test]
+fn only_what_is_not_leased_is_admitted_in_one_step() {
+    let leases = Leases::new([(ALPHA, "50%".parse().unwrap())]);
+    let store = Leased::new(MemoryStore::new(rules()), leases);
+    let [leased, other] = [ALPHA, BETA].map(|scope| charge(scope, "k", 1.0, "10/hour"));
+    assert!(store.admits_in_one_step(&[]) && store.admits_in_one_step(std::slice::from_ref(&other)));
+    assert!(!store.admits_in_one_step(std::slice::from_ref(&leased)));
+    assert!(!store.admits_in_one_step(&[other, leased]));
 }

@@ -1,7 +1,7 @@
 //! Many callers of one process, some of whom go away.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use admit_store::conformance::{ALPHA, BETA, START, rules};
 use admit_store::leases::{Counts, Leased, Leases};
 use admit_store::memory::{Limits, MemoryStore};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::unsure::{Fate, Unsure};
 use super::{both, charge};
@@ -142,7 +143,7 @@ async fn what_is_not_leased_is_given_back_to_the_store_for_a_caller_that_has_gon
     let store = Leased::with(unsure.clone(), leases, clock, Counts::default());
     unsure.fates([Fate::Waits]);
     let two = [one()[0].clone(), charge(BETA, "k", 3.0, "4/hour")];
-    let leaves = tokio::time::timeout(Duration::ZERO, store.take(&two, Now::Store)).await;
+    let leaves = timeout(Duration::ZERO, store.take(&two, Now::Store)).await;
     assert!(leaves.is_err());
     unsure.open();
     settle().await;
@@ -153,8 +154,8 @@ async fn what_is_not_leased_is_given_back_to_the_store_for_a_caller_that_has_gon
 
 /// The task that was to see to a slice was one of a runtime that nobody ran any more: callers in other runtimes waited for it
 /// for ever.
-#[tokio::test]
-async fn a_slice_that_another_runtime_sees_to_is_not_waited_for() {
+#[tokio::test(start_paused = true)]
+async fn a_slice_that_another_runtime_does_not_see_to_is_not_waited_for_long() {
     let (unsure, store) = warm().await;
     unsure.fates([Fate::Waits]);
     let stalled = std::thread::spawn({
@@ -168,10 +169,53 @@ async fn a_slice_that_another_runtime_sees_to_is_not_waited_for() {
     });
     let stalled = stalled.join().unwrap();
     assert_eq!(unsure.takes().len(), 1, "a slice is on its way");
-    let take = tokio::spawn(async move { store.take(&one(), Now::Store).await.unwrap() });
-    settle().await;
-    assert!(take.is_finished() && take.await.unwrap().is_granted());
+    let one = one();
+    let mut first = pin!(store.take(&one, Now::Store));
+    assert!(timeout(Duration::from_millis(499), &mut first).await.is_err(), "it may yet come");
+    assert!(timeout(Duration::from_millis(2), first).await.unwrap().unwrap().is_granted());
+    let next = timeout(Duration::from_millis(1), store.take(&one, Now::Store)).await;
+    assert!(next.expect("a second one waited").unwrap().is_granted());
     stalled.shutdown_background();
+}
+
+/// A server has a runtime for each processor. Those who came while another runtime's slice was on its way asked the store each for
+/// itself, durably, and the next slice was no larger for them.
+#[test]
+fn one_slice_is_on_its_way_for_the_callers_of_all_runtimes() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap() // Time goes on only where there is nothing to do.
+    };
+    let run =
+        |task: Pin<Box<dyn Future<Output = ()> + Send>>| std::thread::spawn(move || runtime().block_on(task));
+    let (unsure, store) = runtime().block_on(warm());
+    unsure.fates([Fate::Waits]);
+    let take = |store: Leased<Unsure>| async move {
+        assert!(store.take(&one(), Now::Store).await.unwrap().is_granted());
+    };
+    let asks = run(Box::pin(take(store.clone())));
+    while unsure.asked() < 1 {
+        std::thread::yield_now();
+    }
+    let (began, waiting) = std::sync::mpsc::channel();
+    let waits = run(Box::pin(async move {
+        let mut callers = JoinSet::new();
+        (0..7).for_each(|_| drop(callers.spawn(take(store.clone()))));
+        settle().await;
+        began.send(()).unwrap();
+        while !callers.is_empty() {
+            if let Some(caller) = callers.try_join_next() {
+                caller.unwrap();
+            }
+            tokio::task::yield_now().await;
+        }
+    }));
+    waiting.recv().unwrap();
+    assert_eq!(unsure.asked(), 1, "the others wait");
+    unsure.open();
+    asks.join().unwrap();
+    waits.join().unwrap();
+    assert_eq!(unsure.asked(), 1, "it was enough for all");
 }
 
 /// A slice that was on its way while the bucket was deleted came on top of the full one.

@@ -333,3 +333,34 @@ fn the_costs_of_the_schedules_are_costs() {
     assert!(BUDGETS.iter().all(|budget| rules().retention.allows(budget.parse().unwrap())));
     assert_eq!(charge(ALPHA, "k", 0.5, BUDGETS[0]).cost, Cost::new(0.5).unwrap());
 }
+
+proptest! {
+    /// A slice was rounded down to a multiple of the cost. Of a cost so small that their quotient is infinite it was infinite too:
+    /// the store was asked for the cost alone, and a whole share was held that nobody had debited.
+    #[test]
+    fn of_no_cost_however_small_is_more_held_than_was_debited(
+        exponents in prop::collection::vec(prop_oneof![-323..2_i32, -323..-300_i32], 1..40),
+    ) {
+        let clock = ManualClock::at(START);
+        let shared = MemoryStore::with(rules(), Limits::default(), clock.clone());
+        let leases = Leases::new([(ALPHA, "50%".parse().unwrap())]);
+        let store = Leased::with(shared.clone(), leases, clock, Counts::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (burst, mut granted) = (100.0, 0.0);
+            let of = |tokens| [charge(ALPHA, "k", tokens, "100/hour")];
+            for exponent in exponents {
+                let cost = 10_f64.powi(exponent).max(f64::from_bits(1));
+                granted += match store.take(&of(cost), Now::Store).await.unwrap() {
+                    Decision::Granted(_) => cost,
+                    Decision::Refused(_) => 0.0,
+                };
+                let peeked = shared.peek(&of(f64::from_bits(1)), Now::Store).await.unwrap();
+                let in_store = if peeked.is_granted() { super::left(&peeked) } else { 0.0 };
+                let there = in_store + store.held() + granted;
+                assert!(there <= burst * (1.0 + ROUNDING), "{there} of {burst}, after a cost of {cost:e}");
+                assert!(store.counts().taken_tokens() <= burst && store.counts().lapsed_tokens() <= burst);
+            }
+        });
+    }
+}

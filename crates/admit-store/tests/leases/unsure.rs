@@ -58,6 +58,11 @@ impl Unsure {
         *self.lost.lock().unwrap()
     }
 
+    /// How often the store was asked since it was last told.
+    pub(crate) fn asked(&self) -> usize {
+        self.takes.lock().unwrap().len()
+    }
+
     /// What the store was asked for since it was last asked.
     pub(crate) fn takes(&self) -> Vec<Vec<Charge>> {
         std::mem::take(&mut self.takes.lock().unwrap())

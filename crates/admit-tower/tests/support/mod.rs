@@ -43,9 +43,14 @@ pub struct Store {
     pub down: Arc<AtomicBool>,
     /// Only buckets cannot be asked.
     pub takes_fail: Arc<AtomicBool>,
+    /// They do not answer.
+    pub takes_hang: Arc<AtomicBool>,
+    pub claims_fail: Arc<AtomicBool>,
     pub looks: Arc<AtomicUsize>,
     pub takes: Arc<AtomicUsize>,
     pub admissions: Arc<AtomicUsize>,
+    /// Its admissions are in one step no more than its calls are.
+    pub one_by_one: Arc<AtomicBool>,
     pub claims: Arc<AtomicUsize>,
     /// A look finds every key free, as if the claim that has it came just after.
     pub blind: Arc<AtomicBool>,
@@ -93,9 +98,12 @@ impl Store {
             inner,
             down: Arc::default(),
             takes_fail: Arc::default(),
+            takes_hang: Arc::default(),
+            claims_fail: Arc::default(),
             looks: Arc::default(),
             takes: Arc::default(),
             admissions: Arc::default(),
+            one_by_one: Arc::default(),
             claims: Arc::default(),
             blind: Arc::default(),
             claims_panic: Arc::default(),
@@ -126,6 +134,9 @@ impl BudgetStore for Store {
         self.takes.fetch_add(1, Ordering::SeqCst);
         if self.takes_fail.load(Ordering::SeqCst) {
             return Err(Unavailable::new("test", "the row is locked").into());
+        }
+        if self.takes_hang.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
         }
         self.inner.take(charges, now).await
     }
@@ -159,6 +170,10 @@ impl AdmissionStore for Store {
         self.admissions.fetch_add(1, Ordering::SeqCst);
         one_by_one(self, charges, key, fingerprint, terms, now).await
     }
+
+    fn admits_in_one_step(&self, _: &[Charge]) -> bool {
+        !self.one_by_one.load(Ordering::SeqCst)
+    }
 }
 
 impl IdempotencyStore for Store {
@@ -187,6 +202,9 @@ impl IdempotencyStore for Store {
         self.check()?;
         assert!(!self.claims_panic.load(Ordering::SeqCst), "as asked");
         self.claims.fetch_add(1, Ordering::SeqCst);
+        if self.claims_fail.load(Ordering::SeqCst) {
+            return Err(Unavailable::new("test", "the row is locked"));
+        }
         let takes = *self.claim_takes.lock().unwrap();
         let _ = tokio::time::timeout(takes, std::future::pending::<()>()).await;
         self.inner.claim(key, fingerprint, terms, now).await
