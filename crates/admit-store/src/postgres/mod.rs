@@ -98,7 +98,9 @@ impl PostgresStore {
     }
 
     /// How many takes, and admissions with a take, were sent whose answer never came, since the store was connected. Each may
-    /// have debited its buckets, and was told as unavailable; a key that was claimed so is in flight until its lease lapses.
+    /// have debited its buckets, and was told as unavailable. A key that was claimed so is in flight until its lease lapses; where
+    /// the terms are [`OnLapse::StayBlocked`](admit::idempotency::OnLapse::StayBlocked) it is then blocked until its time is
+    /// over, though nothing ran.
     pub fn unanswered_takes(&self) -> u64 {
         self.coalescer.unanswered() + self.admissions.unanswered()
     }

@@ -330,6 +330,38 @@ async fn a_locked_record_holds_nobody_up() {
     assert_eq!(verdict, Verdict::Taken(Claim::Done(outcome)));
 }
 
+/// A key that was claimed while the admission waited for its bucket, and that a service's transaction was completing, was waited
+/// for with the bucket locked.
+#[tokio::test]
+async fn a_record_made_meanwhile_is_not_waited_for() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let one = [charge(INGEST, "k", 1.0, "10/hour")];
+    assert!(runs(&admit(&store, &one, "first").await));
+    let holder = other_session(&postgres).await;
+    holder.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+    let mut client = other_session(&postgres).await;
+    let outcome = Outcome::Tombstone { status: 200 };
+    let meanwhile = async {
+        lock_waits(&postgres, "1").await;
+        let (payload, terms) = (Fingerprint::of("payload"), Terms::default());
+        let claim = store.claim(&key("k"), &payload, &terms, Now::Store).await.unwrap();
+        let Claim::Run(ticket) = claim else { panic!("{claim:?}") };
+        let service = client.transaction().await.unwrap();
+        store.complete_in(&service, &ticket, &outcome, &terms, Now::Store).await.unwrap();
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        service
+    };
+    let (verdict, service) = tokio::join!(admit(&store, &one, "k"), meanwhile);
+    assert!(matches!(verdict, Ok(Verdict::Taken(Claim::InFlight { .. }))), "{verdict:?}");
+    service.commit().await.unwrap();
+    let left: f64 = postgres.psql("SELECT tokens FROM admit.rate_budgets").unwrap().parse().unwrap();
+    assert!((9.0..9.5).contains(&left), "{left}");
+}
+
 /// A bucket that somebody holds is unavailable in time, claims nothing, and takes none of the batch down with it.
 #[tokio::test]
 async fn a_locked_bucket_is_unavailable_for_those_that_need_it() {

@@ -23,8 +23,10 @@ RETURN GREATEST(expires_at, lease_until) <= at
 --   2. buckets, in the order of (scope, key);
 --   3. new records, in the order of their keys. Another statement of this kind that makes the same record has its buckets
 --      already, and one that only claims needs none.
--- So nobody waits for a key while he holds buckets, but for the end of a statement that has all it needs. A key that was lost to
--- another between the look and the claim undoes all of it with a serialization failure.
+-- A key that was lost to another between the look and the claim undoes all of it with a serialization failure. So nobody waits
+-- for a key while he holds buckets, but for the end of a statement that has all it needs. Only a record that is made and then
+-- locked by a longer transaction, such as that of a service which completes it, both in the instant between the last look and the
+-- INSERT, is waited for until the lock timeout.
 CREATE FUNCTION {schema}.admit(
     record_keys bytea[], fingerprints bytea[], lease_micros bigint[], ttl_micros bigint[], stays_blocked boolean[],
     run_of integer[],
@@ -153,6 +155,15 @@ BEGIN
     END IF;
 
     IF claims > 0 THEN
+        -- The INSERT would wait for a record that was made since the look and that a transaction has changed or deleted, if
+        -- that is not at its end; and others would wait for the buckets.
+        IF EXISTS (
+            SELECT FROM unnest(record_keys, chosen) AS o(key, is_chosen)
+            JOIN {schema}.idempotency_records AS r ON r.record_key = o.key
+            WHERE o.is_chosen
+        ) THEN
+            RAISE EXCEPTION 'a key was claimed meanwhile' USING ERRCODE = 'serialization_failure';
+        END IF;
         WITH made AS (
             INSERT INTO {schema}.idempotency_records AS r (record_key, fingerprint, fence, lease_until, expires_at)
             SELECT o.key, o.fingerprint, 0,
