@@ -11,7 +11,7 @@ use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::Postgres;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, charge, rules, store};
+use crate::{INGEST, READ, SETTINGS, charge, patient, rules, store};
 
 fn key(name: &str) -> RecordKey {
     RecordKey::new("tenant", "POST", "/orders", name)
@@ -140,7 +140,7 @@ async fn what_was_told_of_a_key_is_told_to_all_that_ask_the_same() {
 #[tokio::test]
 async fn replays_share_a_statement_and_not_their_responses() {
     let postgres = Postgres::with_settings(["log_statement=all"]).unwrap();
-    let store = store(&postgres.url()).await;
+    let store = patient(&postgres.url(), SETTINGS[0]).await;
     let one = [charge(INGEST, "k", 1.0, "100/hour")];
     let mut responses = Vec::new();
     for i in 0..20_u8 {

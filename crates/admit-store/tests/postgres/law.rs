@@ -8,7 +8,7 @@ use futures::future::join_all;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-use crate::{INGEST, READ, SETTINGS, charge, store, store_with};
+use crate::{INGEST, READ, SETTINGS, charge, patient, store};
 
 fn at(micros: i64) -> Now {
     Now::At(Timestamp::from_unix_micros(1_700_000_000_000_000 + micros).unwrap())
@@ -56,7 +56,7 @@ async fn a_hundred_takes_from_two_pools_at_one_instant_grant_what_is_there() {
     for (i, tokens) in [1_usize, 37, 99, 100, 101].into_iter().enumerate() {
         let key = format!("key {i}");
         let (one, other) = (SETTINGS[i % SETTINGS.len()], SETTINGS[(i + 1) % SETTINGS.len()]);
-        let pools = [store_with(&postgres.url(), one).await, store_with(&postgres.url(), other).await];
+        let pools = [patient(&postgres.url(), one).await, patient(&postgres.url(), other).await];
         let one = [charge(INGEST, &key, 1.0, &format!("{tokens}/s"))];
         let two = [one[0].clone(), charge(READ, &key, 1.0, &format!("{tokens}/s"))];
         for charges in [one.to_vec(), two.to_vec()] {
@@ -83,7 +83,7 @@ async fn one_of_four() {
     let [url, settings, callers, takes, cost, budget] = task.split(';').collect::<Vec<_>>()[..] else {
         panic!("{task}")
     };
-    let store = store_with(url, SETTINGS[settings.parse::<usize>().unwrap()]).await;
+    let store = patient(url, SETTINGS[settings.parse::<usize>().unwrap()]).await;
     let charge = charge(INGEST, "hot", cost.parse().unwrap(), budget);
     let takes: usize = takes.parse().unwrap();
     let callers = (0..callers.parse().unwrap()).map(|_| {

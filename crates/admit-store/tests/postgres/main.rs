@@ -32,9 +32,12 @@ async fn store(url: &str) -> PostgresStore {
     PostgresStore::connect(PostgresConfig::new(url), rules()).await.unwrap()
 }
 
-async fn store_with(url: &str, (batch, refusals): (usize, usize)) -> PostgresStore {
+/// For tests that want every answer, however slow the machine is.
+async fn patient(url: &str, (batch, refusals): (usize, usize)) -> PostgresStore {
     let mut config = PostgresConfig::new(url);
     (config.batch, config.refusals) = (batch, refusals);
+    let long = std::time::Duration::from_secs(60);
+    (config.acquire_timeout, config.lock_timeout, config.statement_timeout) = (long, long, long);
     PostgresStore::connect(config, rules()).await.unwrap()
 }
 
