@@ -5,7 +5,7 @@ use std::time::Duration;
 use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms};
 use admit::{
     AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyStore, Now, TakeError,
-    UnavailableKind, Verdict, one_by_one,
+    Timestamp, UnavailableKind, Verdict, one_by_one,
 };
 use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::Postgres;
@@ -180,6 +180,24 @@ async fn requests_of_one_key_that_differ_are_told_each() {
     let ran = verdicts.iter().filter(|verdict| runs(verdict)).count();
     let of_others = |verdict: &_| matches!(verdict, Ok(Verdict::Refused(_) | Verdict::Taken(_)));
     assert_eq!((ran, verdicts.iter().filter(|verdict| of_others(verdict)).count()), (1, 19), "{verdicts:?}");
+}
+
+/// Who sends another payload by a key whose run is over was told what the first one was, who had no tokens left.
+#[tokio::test]
+async fn another_payload_is_a_mismatch_beside_one_that_is_refused_too() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let one = [charge(INGEST, "k", 1.0, "1/hour")];
+    let key = RecordKey::new("tenant", "POST", "/orders", "k");
+    let began = Timestamp::from_unix_micros(1_750_000_000_000_000).unwrap();
+    let send = async |payload: &str, now: Timestamp| {
+        let payload = Fingerprint::of(payload);
+        store.admit(&one, &key, &payload, &Terms::default(), Now::At(now)).await.unwrap()
+    };
+    assert!(matches!(send("a", began).await, Verdict::Run(..)));
+    let lapsed = began.saturating_add(Duration::from_secs(61));
+    let verdicts = join_all([send("a", lapsed), send("b", lapsed)]).await;
+    assert!(matches!(verdicts[..], [Verdict::Refused(_), Verdict::Taken(Claim::Mismatch)]), "{verdicts:?}");
 }
 
 /// Requests of several callers in two processes' stead, each key from both: exactly one run, one charge and one record a key.

@@ -81,16 +81,17 @@ impl AdmissionStore for PostgresStore {
             // Without a bucket to ask it is a claim, or a look.
             Prepared::Decided(_) => return one_by_one(self, charges, key, fingerprint, terms, now).await,
         };
-        let asked = Asked { key: *key, fingerprint: *fingerprint, terms: terms.clone(), take, now };
-        match self.admissions.admit(asked).await.map_err(TakeError::from)? {
+        loop {
+            let (key, fingerprint, take) = (*key, *fingerprint, take.clone());
+            let asked = Asked { key, fingerprint, terms: terms.clone(), take, now };
+            let verdict = self.admissions.admit(asked).await.map_err(TakeError::from)?;
+            let Verdict::Taken(Claim::Done(Outcome::Response(_))) = verdict else { return Ok(verdict) };
             // The statement that is shared leaves the response out: many together have no bound.
-            Verdict::Taken(Claim::Done(Outcome::Response(_))) => {
-                match self.look(key, fingerprint, terms, now).await.map_err(AdmissionError::Records)? {
-                    Some(claim) => Ok(Verdict::Taken(claim)),
-                    None => one_by_one(self, charges, key, fingerprint, terms, now).await, // Its time is over meanwhile.
-                }
+            let look = self.look(&key, &fingerprint, terms, now).await;
+            if let Some(claim) = look.map_err(AdmissionError::Records)? {
+                return Ok(Verdict::Taken(claim));
             }
-            verdict => Ok(verdict),
+            // The time of the record is over meanwhile.
         }
     }
 
@@ -248,7 +249,7 @@ impl Admissions {
         let held = self.0.coalescer.held();
         let decided = || sent.iter().zip(&answer.verdicts);
         for (request, verdict) in decided() {
-            if matches!(verdict, Some(Verdict::Run(..) | Verdict::Refused(_))) {
+            if let Some(Verdict::Run(..)) = verdict {
                 held.remove(&request.asked.take);
             }
         }

@@ -45,13 +45,13 @@ impl Answer {
         if let Some(claim) = record.and_then(|record| record.look(asked.fingerprint, &asked.terms, self.at)) {
             return Some(Some(Verdict::Taken(claim)));
         }
+        let is_of_one_run = (asked.fingerprint, &asked.terms) == (first.fingerprint, &first.terms);
         let is_same = match told {
             None | Some(Verdict::Refused(_)) => asked.take == first.take,
-            // A record that is over and that somebody else has locked.
-            Some(Verdict::Taken(_)) => (asked.fingerprint, &asked.terms) == (first.fingerprint, &first.terms),
+            Some(Verdict::Taken(_)) => true, // A record that is over and that somebody else has locked.
             Some(Verdict::Run(..)) => false,
         };
-        is_same.then(|| told.cloned())
+        (is_of_one_run && is_same).then(|| told.cloned())
     }
 }
 

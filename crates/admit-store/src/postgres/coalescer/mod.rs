@@ -105,7 +105,7 @@ impl Coalescer {
             max_batch: config.batch.max(1),
             waits: config.waits(),
             refusals: Refusals::new(config.refusals),
-            held: Held::default(),
+            held: Held::new(MonotonicClock::start()),
             clock: MonotonicClock::start(),
             gone: Notify::new(),
             unanswered: AtomicU64::new(0),
@@ -304,11 +304,15 @@ impl Coalescer {
 
     /// Remembers which buckets are held, by a statement that did not wait for them.
     fn learn(&self, batch: &[Operation], outcomes: &[Option<Outcome>]) {
-        batch.iter().for_each(|operation| self.0.held.remove(&operation.take));
-        for (operation, outcome) in batch.iter().zip(outcomes) {
-            if let Some(Outcome::Busy) = outcome {
-                self.0.held.add(&operation.take);
+        let settled = || batch.iter().zip(outcomes);
+        for (operation, outcome) in settled() {
+            // A refusal says nothing of the row: it may have been decided by another.
+            if let Some(Outcome::Decided(Decision::Granted(_)) | Outcome::GivenBack) = outcome {
+                self.0.held.remove(&operation.take);
             }
+        }
+        for (operation, _) in settled().filter(|(_, outcome)| matches!(outcome, Some(Outcome::Busy))) {
+            self.0.held.add(&operation.take);
         }
     }
 
