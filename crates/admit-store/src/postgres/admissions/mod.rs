@@ -18,7 +18,8 @@ use admit::{
     TakeError, Timestamp, Unavailable, Verdict, one_by_one,
 };
 use scopeguard::ScopeGuard;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+use tokio::time::timeout;
 
 use super::coalescer::{Coalescer, MAX_LINES, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
@@ -45,6 +46,8 @@ struct Shared {
     clock: MonotonicClock,
     /// Some caller went away.
     gone: Notify,
+    /// For those that fetch responses.
+    looks: Semaphore,
     unanswered: AtomicU64,
 }
 
@@ -87,7 +90,9 @@ impl AdmissionStore for PostgresStore {
             let verdict = self.admissions.admit(asked).await.map_err(TakeError::from)?;
             let Verdict::Taken(Claim::Done(Outcome::Response(_))) = verdict else { return Ok(verdict) };
             // The statement that is shared leaves the response out: many together have no bound.
+            let turn = self.admissions.turn_to_look().await.map_err(AdmissionError::Records)?;
             let look = self.look(&key, &fingerprint, terms, now).await;
+            drop(turn);
             if let Some(claim) = look.map_err(AdmissionError::Records)? {
                 return Ok(Verdict::Taken(claim));
             }
@@ -117,8 +122,19 @@ impl Admissions {
             waits: config.waits(),
             clock: MonotonicClock::start(),
             gone: Notify::new(),
+            looks: Semaphore::new((config.connections / 2).max(1)),
             unanswered: AtomicU64::new(0),
         }))
+    }
+
+    /// A turn to fetch a response: on half of the connections, so that the statements that are shared need not wait for one
+    /// behind all who do.
+    async fn turn_to_look(&self) -> Result<SemaphorePermit<'_>, Unavailable> {
+        let waits = self.0.waits.to_begin;
+        match timeout(waits, self.0.looks.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(_)) | Err(_) => Err(Undone::from(TooLong::ToBegin(waits)).unavailable()),
+        }
     }
 
     /// How many were sent whose answer never came: each may have debited and claimed, and was told as unavailable.
