@@ -15,8 +15,8 @@
 //! # }
 //! ```
 //!
-//! A call is one round trip and one statement, which leaves no setting behind, so that PgBouncer in transaction mode may stand
-//! before the server. The decisions are made by functions in the store's schema (`sql/`); a budget is read with a `SELECT` on
+//! A call is one round trip and one statement, or two where an admission replays a response. A statement leaves no setting
+//! behind, so that PgBouncer in transaction mode may stand before the server. The decisions are made by functions in the store's schema (`sql/`); a budget is read with a `SELECT` on
 //! `rate_budgets`.
 //!
 //! [`PostgresStore::connect`] makes the tables and functions and changes them when a later version needs others. Where
