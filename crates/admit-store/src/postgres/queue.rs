@@ -4,8 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use admit::{Now, Take};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+
+/// The most lines of one statement, unless a single take has more: some 40 ms of the server's work.
+const MAX_LINES: usize = 4_096;
 
 /// Operations in the order in which they came.
 pub(super) struct Queue<T> {
@@ -123,7 +127,7 @@ impl<T> Queue<T> {
     }
 
     /// Takes the operations from the front for which `joins` holds. If none waits, the drive is over.
-    pub(super) fn next(&self, drive: Drive, mut joins: impl FnMut(&T) -> bool) -> Option<(Drive, Vec<T>)> {
+    fn next(&self, drive: Drive, mut joins: impl FnMut(&T) -> bool) -> Option<(Drive, Vec<T>)> {
         let mut state = self.lock();
         if state.waiting.is_empty() {
             state.driven = false;
@@ -132,6 +136,22 @@ impl<T> Queue<T> {
         let count = state.waiting.iter().take_while(|operation| joins(operation)).count().max(1);
         state.begun += count as u64;
         Some((drive, state.waiting.drain(..count).collect()))
+    }
+
+    /// Takes those at the front that are of one moment, up to `max`, and no more lines than one statement may have.
+    pub(super) fn next_of_one_moment(
+        &self,
+        drive: Drive,
+        max: usize,
+        of: impl Fn(&T) -> (&Take, Now),
+    ) -> Option<(Drive, Vec<T>)> {
+        let (mut first, mut operations, mut lines) = (None, 0, 0);
+        self.next(drive, |operation| {
+            let (take, now) = of(operation);
+            operations += 1;
+            lines += take.lines().len();
+            operations <= max && lines <= MAX_LINES && *first.get_or_insert(now) == now
+        })
     }
 
     /// Ends a drive that was cut short, and gives what nobody will come for.

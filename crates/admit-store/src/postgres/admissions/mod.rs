@@ -21,7 +21,7 @@ use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
 
-use super::coalescer::{Coalescer, MAX_LINES, OfAll, Undone, is_held, is_of_one, may_be_done};
+use super::coalescer::{Coalescer, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
 use super::outlived::outlived;
 use super::queue::{Drive, Queue, TooLong, Waits};
@@ -172,23 +172,15 @@ impl Admissions {
     async fn drive(self, mut drive: impl DerefMut<Target = Option<Drive>>) {
         loop {
             self.0.queue.gather(self.0.max_batch).await;
-            let Some((going_on, batch)) = drive.take().and_then(|drive| self.next(drive)) else { return };
+            let next = |drive| {
+                self.0.queue.next_of_one_moment(drive, self.0.max_batch, |request| {
+                    (&request.asked.take, request.asked.now)
+                })
+            };
+            let Some((going_on, batch)) = drive.take().and_then(next) else { return };
             *drive = Some(going_on);
             self.run(batch, &mut drive).await;
         }
-    }
-
-    /// The requests at the front that are of one moment, as many as may be.
-    fn next(&self, drive: Drive) -> Option<(Drive, Vec<Request>)> {
-        let (mut now, mut requests, mut lines) = (None, 0, 0);
-        let joins = |request: &Request| {
-            requests += 1;
-            lines += request.asked.take.lines().len();
-            requests <= self.0.max_batch
-                && lines <= MAX_LINES
-                && *now.get_or_insert(request.asked.now) == request.asked.now
-        };
-        self.0.queue.next(drive, joins)
     }
 
     async fn run(&self, mut batch: Vec<Request>, drive: &mut Option<Drive>) {

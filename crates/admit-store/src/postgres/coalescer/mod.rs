@@ -27,9 +27,6 @@ use crate::refusals::{Recalled, Refusals, Stamp};
 pub(super) use statements::CAREFUL_WAIT_MS;
 use statements::{Statements, Way};
 
-/// The most lines of one statement, unless a single take has more: some 40 ms of the server's work.
-pub(super) const MAX_LINES: usize = 4_096;
-
 /// Clones share the queue.
 #[derive(Clone)]
 pub(super) struct Coalescer(Arc<Shared>);
@@ -224,23 +221,15 @@ impl Coalescer {
     async fn drive(self, mut drive: impl DerefMut<Target = Option<Drive>>) {
         loop {
             self.0.queue.gather(self.0.max_batch).await;
-            let Some((going_on, batch)) = drive.take().and_then(|drive| self.next(drive)) else { return };
+            let next = |drive| {
+                self.0
+                    .queue
+                    .next_of_one_moment(drive, self.0.max_batch, |operation| (&operation.take, operation.now))
+            };
+            let Some((going_on, batch)) = drive.take().and_then(next) else { return };
             *drive = Some(going_on);
             self.run(batch, &mut drive).await;
         }
-    }
-
-    /// The operations at the front that are of one moment, as many as may be.
-    fn next(&self, drive: Drive) -> Option<(Drive, Vec<Operation>)> {
-        let (mut now, mut operations, mut lines) = (None, 0, 0);
-        let joins = |operation: &Operation| {
-            operations += 1;
-            lines += operation.take.lines().len();
-            operations <= self.0.max_batch
-                && lines <= MAX_LINES
-                && *now.get_or_insert(operation.now) == operation.now
-        };
-        self.0.queue.next(drive, joins)
     }
 
     async fn run(&self, mut batch: Vec<Operation>, drive: &mut Option<Drive>) {
