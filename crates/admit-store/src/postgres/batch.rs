@@ -5,11 +5,12 @@
 
 use std::time::SystemTime;
 
-use admit::{Bucket, Burst, Decision, Key, Line, Scope, Take, Timestamp};
+use admit::{Bucket, Burst, Decision, Key, Line, Now, Scope, Take, Timestamp};
 use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::database::{CallError, get, timestamp};
+use super::database::{CallError, Database, Param, get, moment, timestamp};
 
 /// What the statement tells of a run that needs a bucket which somebody else holds.
 const BUSY: i32 = -1;
@@ -49,15 +50,48 @@ pub(super) struct Batch<'t> {
     /// In lock order.
     buckets: Vec<(&'t Scope, Key)>,
     pub(super) bounds: Lines,
-    pub(super) line_buckets: Vec<i32>,
-    pub(super) lines: Lines,
+    line_buckets: Vec<i32>,
+    lines: Lines,
     /// How many lines each run has; nothing if each has one, and all lines of a bucket are of one budget.
-    pub(super) run_lines: Option<Vec<i32>>,
-    pub(super) run_times: Vec<i32>,
+    run_lines: Option<Vec<i32>>,
+    run_times: Vec<i32>,
     /// For each operation, its run.
     run_of: Vec<usize>,
     /// For each run, where its lines begin.
     first_lines: Vec<usize>,
+}
+
+/// A batch as it is told to `take_many`, and to what calls that.
+pub(super) struct Told<'b> {
+    batch: &'b Batch<'b>,
+    scopes: Vec<&'b str>,
+    keys: Vec<Uuid>,
+    at: Option<SystemTime>,
+    lock_wait_ms: i32,
+    careful: bool,
+}
+
+impl Told<'_> {
+    /// The last parameters of a statement.
+    pub(super) fn params(&self) -> [Param<'_>; 14] {
+        let Self { batch, .. } = self;
+        [
+            (&self.scopes, Type::TEXT_ARRAY),
+            (&self.keys, Type::UUID_ARRAY),
+            (&batch.bounds.costs, Type::FLOAT8_ARRAY),
+            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
+            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
+            (&batch.line_buckets, Type::INT4_ARRAY),
+            (&batch.lines.costs, Type::FLOAT8_ARRAY),
+            (&batch.lines.rates, Type::FLOAT8_ARRAY),
+            (&batch.lines.bursts, Type::FLOAT8_ARRAY),
+            (&batch.run_lines, Type::INT4_ARRAY),
+            (&batch.run_times, Type::INT4_ARRAY),
+            (&self.at, Type::TIMESTAMPTZ),
+            (&self.lock_wait_ms, Type::INT4),
+            (&self.careful, Type::BOOL),
+        ]
+    }
 }
 
 /// What is wanted of buckets. What is given back has a cost below zero.
@@ -142,6 +176,13 @@ impl<'t> Batch<'t> {
     /// All lines have their bucket among the batch's.
     fn number(&self, line: &Line) -> usize {
         self.buckets.binary_search(&place(line)).unwrap_or_default()
+    }
+
+    /// With the moment, and whether what others hold is to be passed over.
+    pub(super) fn told(&self, now: Now, database: &Database, careful: bool) -> Told<'_> {
+        let (scopes, keys) = self.places();
+        let (at, lock_wait_ms) = (moment(now), database.lock_wait_ms(careful));
+        Told { batch: self, scopes, keys, at, lock_wait_ms, careful }
     }
 
     /// The columns of scopes and keys.

@@ -11,7 +11,7 @@ use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::Postgres;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, SETTINGS, charge, patient, rules, store};
+use crate::{INGEST, READ, SETTINGS, charge, lock_waits, patient, rules, store};
 
 fn key(name: &str) -> RecordKey {
     RecordKey::new("tenant", "POST", "/orders", name)
@@ -282,13 +282,6 @@ async fn other_session(postgres: &Postgres) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client
-}
-
-/// Until so many wait for locks.
-async fn lock_waits(postgres: &Postgres, count: &str) {
-    while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {
-        tokio::task::yield_now().await;
-    }
 }
 
 /// A caller that goes away before its answer has neither spent nor claimed.

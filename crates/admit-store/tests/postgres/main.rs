@@ -45,6 +45,13 @@ fn charge(scope: Scope, key: &str, cost: f64, budget: &str) -> Charge {
     Charge { scope, key: Key::of(key), cost: Cost::new(cost).unwrap(), budget: budget.parse().unwrap() }
 }
 
+/// Waits until so many statements wait for a lock.
+async fn lock_waits(postgres: &admit_testbed::Postgres, count: &str) {
+    while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// An error with all its causes, as a log shows it.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());

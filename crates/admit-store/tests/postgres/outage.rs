@@ -10,7 +10,7 @@ use admit_testbed::{Postgres, Shutdown};
 use futures::FutureExt;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, SETTINGS, charge, rules};
+use crate::{INGEST, READ, SETTINGS, charge, lock_waits, rules};
 
 async fn hasty(url: String) -> PostgresStore {
     hasty_with(url, SETTINGS[0]).await
@@ -139,13 +139,6 @@ async fn read_only_is_unavailable_and_over_when_it_is_over() {
     }
     postgres.psql_in("template1", "ALTER DATABASE postgres RESET default_transaction_read_only").unwrap();
     assert!(take(&store).await.unwrap().is_granted());
-}
-
-/// Waits until so many statements wait for a lock.
-async fn lock_waits(postgres: &Postgres, count: &str) {
-    while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {
-        tokio::task::yield_now().await;
-    }
 }
 
 /// The connection of a take that its caller gave up went back to the pool with the statement still running on it, and

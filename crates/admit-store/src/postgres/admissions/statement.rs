@@ -8,8 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::super::batch::{Batch, Outcome, Want};
-use super::super::coalescer::CAREFUL_WAIT_MS;
-use super::super::database::{CallError, Param, get, micros, moment, timestamp};
+use super::super::database::{CallError, Param, get, micros, timestamp};
 use super::super::records::{RECORD, record};
 use super::{Admissions, Asked, Request};
 
@@ -67,31 +66,16 @@ impl Admissions {
         let ttls: Vec<i64> = asked().map(|asked| micros(asked.terms.ttl)).collect();
         let stay_blocked: Vec<bool> =
             asked().map(|asked| asked.terms.on_lapse == OnLapse::StayBlocked).collect();
-        let longest = *self.0.database.lock_timeout_ms();
-        let lock_timeout_ms = if careful { longest.min(CAREFUL_WAIT_MS) } else { longest };
-        let (scopes, keys_of_buckets) = batch.places();
-        let params: [Param<'_>; 20] = [
+        let (runs, told) = (batch.runs(), batch.told(now, &self.0.database, careful));
+        let asked_of_keys: [Param<'_>; 6] = [
             (&keys, Type::BYTEA_ARRAY),
             (&fingerprints, Type::BYTEA_ARRAY),
             (&leases, Type::INT8_ARRAY),
             (&ttls, Type::INT8_ARRAY),
             (&stay_blocked, Type::BOOL_ARRAY),
-            (&batch.runs(), Type::INT4_ARRAY),
-            (&scopes, Type::TEXT_ARRAY),
-            (&keys_of_buckets, Type::UUID_ARRAY),
-            (&batch.bounds.costs, Type::FLOAT8_ARRAY),
-            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
-            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
-            (&batch.line_buckets, Type::INT4_ARRAY),
-            (&batch.lines.costs, Type::FLOAT8_ARRAY),
-            (&batch.lines.rates, Type::FLOAT8_ARRAY),
-            (&batch.lines.bursts, Type::FLOAT8_ARRAY),
-            (&batch.run_lines, Type::INT4_ARRAY),
-            (&batch.run_times, Type::INT4_ARRAY),
-            (&moment(now), Type::TIMESTAMPTZ),
-            (&lock_timeout_ms, Type::INT4),
-            (&careful, Type::BOOL),
+            (&runs, Type::INT4_ARRAY),
         ];
+        let params: Vec<_> = asked_of_keys.into_iter().chain(told.params()).collect();
         let rows = self.0.database.rows(&self.0.statement, &params).await?;
         let Some((last, taken)) = rows.split_last() else { return Err(wrong("there is no row")) };
         let at = timestamp(get(last, 0)?)?;

@@ -24,7 +24,6 @@ use super::outlived::outlived;
 use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
-pub(super) use statements::CAREFUL_WAIT_MS;
 use statements::{Statements, Way};
 
 /// Clones share the queue.

@@ -29,10 +29,6 @@ impl Way {
     }
 }
 
-/// How long a careful statement may wait for what it cannot pass over: a bucket that somebody else is minting. It has been waited
-/// for in vain already; others who take do not hold a row that long.
-pub(in super::super) const CAREFUL_WAIT_MS: i32 = 50;
-
 /// The calls of the functions in the schema.
 pub(super) struct Statements {
     pub(super) one: String,
@@ -118,28 +114,9 @@ impl Coalescer {
         way: Way,
     ) -> Result<Vec<Outcome>, CallError> {
         let now = operations.first().map_or(Now::Store, |operation| operation.now);
-        let is_careful = way == Way::Careful;
-        let longest = *self.0.database.lock_timeout_ms();
-        let lock_timeout_ms = if is_careful { longest.min(CAREFUL_WAIT_MS) } else { longest };
-        let (scopes, keys) = batch.places();
+        let told = batch.told(now, &self.0.database, way == Way::Careful);
         let sent = self.0.clock.now();
-        let params: [Param<'_>; 14] = [
-            (&scopes, Type::TEXT_ARRAY),
-            (&keys, Type::UUID_ARRAY),
-            (&batch.bounds.costs, Type::FLOAT8_ARRAY),
-            (&batch.bounds.rates, Type::FLOAT8_ARRAY),
-            (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
-            (&batch.line_buckets, Type::INT4_ARRAY),
-            (&batch.lines.costs, Type::FLOAT8_ARRAY),
-            (&batch.lines.rates, Type::FLOAT8_ARRAY),
-            (&batch.lines.bursts, Type::FLOAT8_ARRAY),
-            (&batch.run_lines, Type::INT4_ARRAY),
-            (&batch.run_times, Type::INT4_ARRAY),
-            (&moment(now), Type::TIMESTAMPTZ),
-            (&lock_timeout_ms, Type::INT4),
-            (&is_careful, Type::BOOL),
-        ];
-        let row = self.0.database.row(&self.0.statements.many, &params).await?;
+        let row = self.0.database.row(&self.0.statements.many, &told.params()).await?;
         let each = operations.iter().map(|operation| (operation.want, &operation.take));
         let answer = batch.answer(each, &row, now == Now::Store)?;
         let sighting = self.sighting(now, answer.at, sent);
