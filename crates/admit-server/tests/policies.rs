@@ -24,6 +24,34 @@ fn what_is_wrong_is_told_with_its_place_and_what_was_meant() {
     });
 }
 
+/// Every request of such a route was refused as one that never fits, and nothing had told so before.
+#[test]
+fn a_budget_that_no_request_fits_is_warned_of() {
+    let text = r#"
+        upstream = "http://localhost:3000"
+        budgets.slow = { rate = "0.5/second", by = "ip" }
+        budgets.dear = { rate = "1/hour", by = "ip", cost = 2 }
+        budgets.planned = { rate = "1/hour", by = "ip", cost = 2, plans = { pro = "10/hour" } }
+        budgets.unused = { rate = "0.5/second", by = "ip" }
+        [[routes]]
+        match = "GET /x"
+        budgets = ["slow", "dear", "planned"]
+    "#;
+    let warnings = Policy::parse("admit.toml", text).unwrap().warnings();
+    assert!(
+        matches!(warnings.as_slice(), [dear, slow] if dear.contains("\"dear\" is never granted")
+            && slow.contains("a request costs 1.0, and its bucket holds 0.5")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn lengths_of_time_are_those_of_rates_too() {
+    let text = "retention = \"30 days\"\n[budgets.x]\nrate = \"30/30days\"\nby = \"ip\"";
+    let policy = Policy::parse("admit.toml", text).unwrap();
+    assert_eq!(policy.server.retention.duration().as_secs(), 30 * 86_400);
+}
+
 #[test]
 fn the_starter_policy_is_one() {
     let policy = Policy::parse("starter.toml", STARTER).unwrap();

@@ -175,6 +175,19 @@ impl Policy {
 
     /// What it says that may mean something else than it seems to: for people, one line each.
     pub fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<String> =
+            self.budgets_of_routes().filter_map(BudgetRule::never_granted).collect();
+        warnings.extend(self.unseen_bodies());
+        warnings
+    }
+
+    /// Those that a route names.
+    fn budgets_of_routes(&self) -> impl Iterator<Item = &BudgetRule> {
+        let named = |index: &usize| self.routes.iter().any(|route| route.budgets.contains(index));
+        self.budgets.iter().enumerate().filter(move |(index, _)| named(index)).map(|(_, budget)| budget)
+    }
+
+    fn unseen_bodies(&self) -> Vec<String> {
         if !self.server.upstream.urls.is_empty() {
             return Vec::new();
         }
