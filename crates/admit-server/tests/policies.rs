@@ -1,7 +1,7 @@
 //! Policy files: what is wrong with broken ones, as a person reads it, and what whole ones mean.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use admit_server::policy::{CostSource, Mode, Policy, STARTER, WhenUnavailable};
+use admit_server::policy::{CostSource, KeyPart, LimitsError, Mode, Policy, STARTER, WhenUnavailable};
 use http::Method;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
@@ -43,6 +43,14 @@ fn a_budget_that_no_request_fits_is_warned_of() {
             && slow.contains("a request costs 1.0, and its bucket holds 0.5")),
         "{warnings:?}"
     );
+}
+
+/// Each request was 500.
+#[test]
+fn more_limits_than_a_request_takes_from_are_no_policy() {
+    let limits = vec!["1/hour".parse().unwrap(); 65];
+    assert!(Policy::of_limits(&limits[..64], KeyPart::Ip).is_ok());
+    assert_eq!(Policy::of_limits(&limits, KeyPart::Ip).unwrap_err(), LimitsError::TooMany(65));
 }
 
 #[test]
