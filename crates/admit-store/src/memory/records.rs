@@ -37,7 +37,7 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Option<Claim> {
-        self.table.lock_one(key).get().and_then(|record| record.look(fingerprint, terms, now))
+        self.table.lock_one(&key).get().and_then(|record| record.look(fingerprint, terms, now))
     }
 
     pub(super) fn claim(
@@ -63,7 +63,7 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Option<Claim> {
-        let locked = self.table.lock_one(key);
+        let locked = self.table.lock_one(&key);
         let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
         let (claim, record) = Record::claim(locked.get(), key, fingerprint, fence, terms, now);
         if let Some(record) = record
@@ -101,7 +101,7 @@ impl Records {
         now: Timestamp,
         take: impl Fn() -> Result<Decision, TakeError>,
     ) -> Result<Option<Verdict>, TakeError> {
-        let locked = self.table.lock_one(key);
+        let locked = self.table.lock_one(&key);
         let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
         let (ticket, record) = match Record::claim(locked.get(), key, fingerprint, fence, terms, now) {
             (Claim::Run(ticket), Some(record)) => (ticket, record),
@@ -124,7 +124,7 @@ impl Records {
     }
 
     pub(super) fn renew(&self, ticket: &Ticket, terms: &Terms, now: Timestamp) -> Result<Ticket, TicketLost> {
-        let mut locked = self.table.lock_one(ticket.key);
+        let mut locked = self.table.lock_one(&ticket.key);
         let kept = locked.get_mut().ok_or(TicketLost)?;
         let (record, ticket) = kept.clone().renew(ticket, terms, now)?;
         *kept = record;
@@ -141,7 +141,7 @@ impl Records {
     ) -> Result<(), TicketLost> {
         let outcome = self.book(outcome.clone(), now);
         let booked = outcome_bytes(&outcome);
-        let mut locked = self.table.lock_one(ticket.key);
+        let mut locked = self.table.lock_one(&ticket.key);
         let completed = locked.get_mut().ok_or(TicketLost).and_then(|kept| {
             *kept = kept.clone().complete(ticket, outcome, terms, now)?;
             Ok(())
@@ -171,7 +171,7 @@ impl Records {
     }
 
     pub(super) fn release(&self, ticket: &Ticket, now: Timestamp) -> Result<(), TicketLost> {
-        let locked = self.table.lock_one(ticket.key);
+        let locked = self.table.lock_one(&ticket.key);
         locked.get().ok_or(TicketLost)?.release(ticket, now)?;
         locked.remove();
         Ok(())
@@ -201,7 +201,7 @@ impl Records {
 
     #[cfg(feature = "conformance")]
     pub(super) fn record(&self, key: RecordKey) -> Option<Record> {
-        self.table.lock_one(key).get().cloned()
+        self.table.lock_one(&key).get().cloned()
     }
 }
 
