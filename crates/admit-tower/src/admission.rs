@@ -1,5 +1,6 @@
 //! The way of one request through the idempotency layer.
 
+use std::mem;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -36,16 +37,17 @@ enum Sorted<Req> {
 }
 
 /// One request, as far as it has come.
-struct Asked<'r, 'p> {
+struct Asked<'r> {
     parts: &'r Parts,
-    ledger: Ledger<'p>,
+    /// Empty while its run has it.
+    ledger: Ledger,
     /// Set once there may be a cause to log.
     id: Option<CorrelationId>,
     /// The key that the client did not send.
     echo: Option<HeaderValue>,
 }
 
-impl Asked<'_, '_> {
+impl Asked<'_> {
     fn id(&mut self) -> &CorrelationId {
         self.id.get_or_insert_with(|| CorrelationId::of(self.parts))
     }
@@ -86,12 +88,13 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
         let (parts, body) = request.into_parts();
-        let ledger = Ledger::new(self.purse.as_ref(), &parts);
+        let ledger = Ledger::new(self.purse.clone(), &parts);
         let mut asked = Asked { parts: &parts, ledger, id: None, echo: None };
         let result = match self.sort(&mut asked, body).await {
             Ok(Sorted::Unkeyed(body)) => match asked.ledger.pay_for_run(&parts).await {
                 Ok(()) => {
-                    let (ledger, mut parts) = (asked.ledger, parts);
+                    let (mut ledger, mut parts) = (asked.ledger, parts);
+                    ledger.settle();
                     if let Some(paid) = ledger.paid() {
                         parts.extensions.insert(paid);
                     }
@@ -110,6 +113,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             }
             Err(stopped) => Err(stopped),
         };
+        asked.ledger.settle();
         let mut response = match result {
             Ok(ran) => ran?,
             Err(Stopped::Problem(problem)) => self.settings.protocol.answer(*problem, &parts.headers),
@@ -126,7 +130,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// Finds out whether the request has a key, reading its body only if that takes it.
-    async fn sort<Req>(&self, asked: &mut Asked<'_, '_>, body: Req) -> Result<Sorted<Req>, Stopped>
+    async fn sort<Req>(&self, asked: &mut Asked<'_>, body: Req) -> Result<Sorted<Req>, Stopped>
     where
         Req: HttpBody<Data = Bytes>,
     {
@@ -166,7 +170,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     /// Pays before the body is read, where the head has the key: what a run costs if the key is free, else what a replay
     /// costs. So no body takes up memory whose request does not fit its budgets. What becomes of the request is found out
     /// when its fingerprint is known.
-    async fn pay_ahead(&self, asked: &mut Asked<'_, '_>, how: &Idempotent, key: &str) -> Result<(), Stopped> {
+    async fn pay_ahead(&self, asked: &mut Asked<'_>, how: &Idempotent, key: &str) -> Result<(), Stopped> {
         if asked.ledger.is_free() {
             return Ok(());
         }
@@ -185,7 +189,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     /// Runs the request, or replays what it came to before.
     async fn once<I, Req, Res>(
         &self,
-        asked: &mut Asked<'_, '_>,
+        asked: &mut Asked<'_>,
         how: &Idempotent,
         key: &RequestKey,
         mut service: I,
@@ -220,14 +224,14 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                         ledger.give_all_back().await;
                         return Err(Rejection::Overloaded.into());
                     };
-                    let bill = ledger.bill();
-                    if bill.is_none() {
+                    if !ledger.pays_with_claim() {
                         ledger.pay_for_run(parts).await?;
                     }
-                    let attempt = self.detached(how, key, &id).attempt(service, request, permit, bill);
+                    let paid = mem::take(ledger);
+                    let attempt = self.detached(how, key, &id).attempt(service, request, permit, paid);
                     let attempted = tokio::spawn(attempt.instrument(Span::current())).await;
                     let attempted = attempted.map(|(attempt, paid)| {
-                        paid.into_iter().for_each(|paid| ledger.run_is_paid(paid));
+                        *ledger = paid;
                         attempt
                     });
                     match attempted {
@@ -263,6 +267,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             };
             looks = true; // Whoever waits for another takes up no place of a run.
             ledger.pay_for_replay(parts).await?;
+            ledger.settle(); // Who leaves while another runs has asked all the same.
             match seen {
                 Claim::Done(Outcome::Response(stored)) => {
                     let Some(response) = replay::replay(stored) else {

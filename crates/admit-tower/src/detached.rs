@@ -19,7 +19,7 @@ use tracing::{Instrument, Span, error};
 
 use crate::body::{self, Body, Read};
 use crate::lease::Renewals;
-use crate::ledger::Bill;
+use crate::ledger::{Bill, Ledger};
 use crate::observe::{Event, Keyed, Observers};
 use crate::request_key::RequestKey;
 use crate::run::{Recorded, Run};
@@ -38,9 +38,6 @@ pub(crate) struct Detached<S> {
     pub(crate) observers: Observers,
     pub(crate) correlation_id: CorrelationId,
 }
-
-/// What an attempt to run came to, and what it has paid together with its claim.
-pub(crate) type Attempted<I, Req, Res, E> = (Attempt<I, Req, Res, E>, Option<Admitted>);
 
 /// What an attempt to run came to.
 pub(crate) enum Attempt<I, Req, Res, E> {
@@ -81,13 +78,15 @@ enum Claimed {
 impl<S: IdempotencyStore> Detached<S> {
     /// Claims the key, together with what is on the bill if there is one, and if that is granted, runs the request and settles
     /// the record. Not to be dropped half-way: a claim that nobody runs would hold its key until the lease lapses.
+    ///
+    /// The ledger comes back with what the run has paid. If nobody waits for it any more, it gives back what was paid for none.
     pub(crate) async fn attempt<I, Req, Res>(
         self,
         mut service: I,
         mut request: Request<Req>,
         permit: Permit,
-        bill: Option<Bill>,
-    ) -> Attempted<I, Req, Res, I::Error>
+        mut ledger: Ledger,
+    ) -> (Attempt<I, Req, Res, I::Error>, Ledger)
     where
         I: Service<Request<Req>, Response = Response<Res>> + Send + 'static,
         I::Future: Send,
@@ -95,18 +94,18 @@ impl<S: IdempotencyStore> Detached<S> {
         Req: Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
-        let claimed = match bill {
+        let claimed = match ledger.bill() {
             Some(bill) => self.pay_and_claim(bill).await,
             None => self.claim(None).await,
         };
         let (ticket, renewals, paid) = match claimed {
             Claimed::Run(ticket, renewals, paid) => (ticket, renewals, paid),
-            Claimed::Taken(taken) => return (Attempt::Taken(taken, service, request), None),
-            Claimed::Unpaid(bill, why) => {
-                return (Attempt::Unpaid(bill, why), None);
-            }
-            Claimed::Unavailable(cause) => return (Attempt::Unavailable(cause), None),
+            Claimed::Taken(taken) => return (Attempt::Taken(taken, service, request), ledger),
+            Claimed::Unpaid(bill, why) => return (Attempt::Unpaid(bill, why), ledger),
+            Claimed::Unavailable(cause) => return (Attempt::Unavailable(cause), ledger),
         };
+        paid.into_iter().for_each(|paid| ledger.run_is_paid(paid));
+        ledger.settle();
         let _running = permit.start(self.key.record);
         let (time, max, limit) = (self.time.clone(), self.max_recorded_body, self.answer_time_limit);
         let run = Run::new(self.key.clone(), ticket.clone(), self.terms.clone(), time, max);
@@ -119,7 +118,7 @@ impl<S: IdempotencyStore> Detached<S> {
         let (store, terms, time) = (self.store.clone(), self.terms.clone(), self.time.clone());
         let _kept = renewals.keep(store, ticket.clone(), terms, time);
         let answered = handler.await;
-        (self.settle(&ticket, answered).await, paid)
+        (self.settle(&ticket, answered).await, ledger)
     }
 
     /// Pays and claims in one step. Where that fails, and the budgets are such that the request may run uncharged, it claims alone.

@@ -23,7 +23,7 @@
 //! # What holds when things fail
 //!
 //! * The client hangs up: handler and record are finished all the same. While the request still waits for its turn, it
-//!   is dropped.
+//!   is dropped, and given back what it paid for its run. Who asked for a key that another has in flight has paid for asking.
 //! * The handler answers 5xx, 429, 408, 401 or 403: the key is free again.
 //! * The handler panics, the service fails, or the response's body breaks off: the key is free again, unless work must not
 //!   be started twice ([`StayBlocked`](admit::idempotency::OnLapse::StayBlocked)). Then it is as if the process had died.

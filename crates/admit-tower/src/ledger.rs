@@ -11,6 +11,8 @@ use admit::{
 };
 use http::HeaderMap;
 use http::request::Parts;
+use tokio::runtime::Handle;
+use tracing::Instrument;
 
 use crate::request_key::RequestKey;
 use crate::{Admission, Admitted, BudgetLayer, BudgetPolicy, CorrelationId, Problem, Quota};
@@ -117,9 +119,11 @@ impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
     }
 }
 
-/// What one request has paid: two shares, one that replays pay too, and one that only runs pay.
-pub(crate) struct Ledger<'a> {
-    purse: Option<&'a Arc<dyn Purse>>,
+/// What one request has paid: two shares, one that replays pay too, and one that only runs pay. It goes with the request, into
+/// the task of its run too. Dropped, it gives back what was paid for nothing: its client has gone before it ran.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    purse: Option<Arc<dyn Purse>>,
     /// Found when it is first asked for.
     one_store: OnceLock<Option<Arc<dyn OneStore>>>,
     run: Share,
@@ -127,9 +131,12 @@ pub(crate) struct Ledger<'a> {
 }
 
 /// What a run or a replay costs, and the payment of it.
+#[derive(Default)]
 struct Share {
     quotas: Vec<Quota>,
     paid: Option<Admitted>,
+    /// What was paid for has begun.
+    is_final: bool,
 }
 
 impl Share {
@@ -138,12 +145,12 @@ impl Share {
     }
 }
 
-impl<'a> Ledger<'a> {
+impl Ledger {
     /// The ledger of a request that has paid nothing. Without budgets everything is free.
-    pub(crate) fn new(purse: Option<&'a Arc<dyn Purse>>, request: &Parts) -> Self {
-        let quotas = purse.map(|purse| purse.quotas(request)).unwrap_or_default();
+    pub(crate) fn new(purse: Option<Arc<dyn Purse>>, request: &Parts) -> Self {
+        let quotas = purse.as_ref().map(|purse| purse.quotas(request)).unwrap_or_default();
         let (replay, run) = quotas.into_iter().partition(|quota| quota.spent_by_replays);
-        let unpaid = |quotas| Share { quotas, paid: None };
+        let unpaid = |quotas| Share { quotas, ..Share::default() };
         Self { purse, one_store: OnceLock::new(), run: unpaid(run), replay: unpaid(replay) }
     }
 
@@ -167,16 +174,21 @@ impl<'a> Ledger<'a> {
         let find = || {
             let quotas = self.run.quotas.iter().chain(&self.replay.quotas);
             let charges: Few<Charge> = quotas.map(|quota| quota.charge.clone()).collect();
-            Arc::clone(self.purse?).one_store(&charges)
+            self.purse.clone()?.one_store(&charges)
         };
         self.one_store.get_or_init(find).as_ref()
     }
 
-    /// What a run still has to pay together with its claim; nothing if it has to pay before, or has done so, or is free.
+    /// Whether what a run costs is paid together with its claim; not if it has to be paid before, or is, or is nothing.
+    pub(crate) fn pays_with_claim(&self) -> bool {
+        let is_due = [&self.run, &self.replay].into_iter().any(|share| !share.due().is_empty());
+        is_due && !self.covers_run() && self.one_store().is_some()
+    }
+
+    /// What is to be paid so.
     pub(crate) fn bill(&self) -> Option<Bill> {
-        let one_store = self.one_store().filter(|_| !self.covers_run())?;
-        let quotas = self.due_for_run();
-        (!quotas.is_empty()).then(|| Bill { one_store: Arc::clone(one_store), quotas })
+        let one_store = self.one_store().filter(|_| self.pays_with_claim())?;
+        Some(Bill { one_store: Arc::clone(one_store), quotas: self.due_for_run() })
     }
 
     fn due_for_run(&self) -> Vec<Quota> {
@@ -225,11 +237,17 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
+    /// Says that what was paid so far was for something: the request runs, or asked for what another runs, or has its answer.
+    pub(crate) fn settle(&mut self) {
+        for share in [&mut self.run, &mut self.replay] {
+            share.is_final = share.paid.is_some();
+        }
+    }
+
     /// Takes everything back: the request did not run, and was not refused either.
     pub(crate) async fn give_all_back(&mut self) {
-        let (run, replay) = (self.run.paid.take(), self.replay.paid.take());
-        self.give_back(run).await;
-        self.give_back(replay).await;
+        let paid = [self.run.paid.take(), self.replay.paid.take()];
+        self.give_back(paid.into_iter().flatten().reduce(Admitted::and)).await;
     }
 
     /// Tells in a response what the payments left, as if they had been one.
@@ -245,16 +263,32 @@ impl<'a> Ledger<'a> {
     }
 
     async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Result<Admitted, Box<Problem>> {
-        let Some(purse) = self.purse else { return Ok(Admitted::default()) };
+        let Some(purse) = &self.purse else { return Ok(Admitted::default()) };
         match purse.admit(request, quotas).await {
             Admission::Admitted(admitted) => Ok(admitted),
             Admission::Rejected(problem) => Err(problem),
         }
     }
 
-    async fn give_back(&self, admitted: Option<Admitted>) {
-        if let (Some(purse), Some(admitted)) = (self.purse, admitted) {
-            purse.give_back(admitted).await;
+    async fn give_back(&self, paid: Option<Admitted>) {
+        if let Some(refund) = self.refund(paid) {
+            let _ = tokio::spawn(refund).await; // A task, so that it is done though the request be dropped meanwhile.
+        }
+    }
+
+    fn refund(&self, paid: Option<Admitted>) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let (purse, paid) = (self.purse.clone()?, paid.filter(|paid| !paid.is_free())?);
+        Some(async move { purse.give_back(paid).await }.in_current_span())
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let shares = [&mut self.run, &mut self.replay].into_iter().filter(|share| !share.is_final);
+        let paid = shares.filter_map(|share| share.paid.take()).reduce(Admitted::and);
+        // Without a runtime the process is about to end.
+        if let (Some(refund), Ok(runtime)) = (self.refund(paid), Handle::try_current()) {
+            runtime.spawn(refund);
         }
     }
 }

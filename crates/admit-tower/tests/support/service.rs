@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use admit::idempotency::RecordKey;
-use admit::{BudgetStore, Charge, Clock, Decision, Key, ManualClock, Now, Scope};
+use admit::{BudgetStore, Charge, Clock, Decision, Key, ManualClock, Now, Scope, Timestamp};
 use admit_tower::{BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, Limiter, Quota};
 use axum::Router;
 use axum::extract::State;
@@ -93,19 +94,37 @@ impl Setup {
         Server::start(router.with_state(self.work.clone()).layer(layer)).await
     }
 
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     pub fn runs(&self) -> usize {
         self.work.runs.load(Ordering::SeqCst)
     }
 
     /// Waits until so many tokens of the caller's bucket are spent.
     pub async fn spent(&self, scope: Scope, tokens: f64) {
+        while self.left(scope.clone()).await > 1000.0 - tokens {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until nothing of it is spent any more.
+    pub async fn given_back(&self, scope: Scope) {
+        let full = async {
+            while self.left(scope.clone()).await < 1000.0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(10), full).await;
+        waited.unwrap_or_else(|_| panic!("a payment of {scope} for no run stays spent"));
+    }
+
+    async fn left(&self, scope: Scope) -> f64 {
         let peek = [Charge::one(scope, Key::of("caller"), "1000/minute".parse().unwrap())];
-        let left = async || match self.store.peek(&peek, Now::At(self.clock.now())).await.unwrap() {
+        match self.store.peek(&peek, Now::At(self.now())).await.unwrap() {
             Decision::Granted(grant) => grant.left[0].unwrap(),
             Decision::Refused(_) => 0.0,
-        };
-        while left().await > 1000.0 - tokens {
-            tokio::task::yield_now().await;
         }
     }
 
