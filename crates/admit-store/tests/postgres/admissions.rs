@@ -227,6 +227,20 @@ async fn of_a_key_that_two_pools_admit_one_runs() {
     assert!((1000.0 - KEYS as f64..1000.0 - KEYS as f64 + 20.0).contains(&left), "{left}"); // It refills.
 }
 
+/// Where a statement had one request alone, those with its key that were to come after it were told its error.
+#[tokio::test]
+async fn a_request_that_fails_takes_none_with_its_key_with_it() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let check = format!("ALTER TABLE admit.rate_budgets ADD CHECK (scope <> '{READ}')");
+    postgres.psql(&check).unwrap();
+    let (good, bad) = ([charge(INGEST, "k", 1.0, "10/s")], [charge(READ, "k", 1.0, "10/s")]);
+    let verdicts = join_all([&bad, &bad, &good, &bad].map(|charges| admit(&store, charges, "one"))).await;
+    assert!(verdicts[..2].iter().all(|verdict| matches!(verdict, Err(AdmissionError::Budgets(_)))));
+    assert!(runs(&verdicts[2]), "{verdicts:?}");
+    assert!(matches!(verdicts[3], Ok(Verdict::Taken(Claim::InFlight { .. }))), "{verdicts:?}");
+}
+
 /// A connection cut off at any instant leaves both the debit and the claim, or neither; and what is granted is debited.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_cut_off_under_load_leave_debit_and_claim_together() {
