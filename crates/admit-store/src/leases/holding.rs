@@ -208,7 +208,7 @@ impl Holding {
         let mut rest = Cost::ZERO;
         if !is_held && effort > Effort::None {
             match &self.flight {
-                Some(flight) if effort == Effort::Wait && flight.is_expected() => {
+                Some(flight) if effort == Effort::Wait && flight.is_expected(self.latest) => {
                     self.demand.waits(cost);
                     return Begun::Wait(flight.clone());
                 }
@@ -220,7 +220,7 @@ impl Holding {
             }
         }
         if !rest.is_zero() {
-            self.flight = Some(Latch::new());
+            self.flight = Some(Latch::new(self.latest));
         }
         let (epoch, anchors) = (self.epoch, self.anchors);
         Begun::Ask(Ask { cost, rest, most, since: moment.at, epoch, anchors })

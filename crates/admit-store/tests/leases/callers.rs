@@ -22,9 +22,12 @@ fn one() -> [Charge; 1] {
 
 /// A bucket that was asked for often enough for the next ask to be for a slice of eight.
 async fn warm() -> (Unsure, Leased<Unsure>) {
-    let clock = ManualClock::at(START);
+    warm_by(&ManualClock::at(START)).await
+}
+
+async fn warm_by(clock: &ManualClock) -> (Unsure, Leased<Unsure>) {
     let unsure = Unsure::new(MemoryStore::with(rules(), Limits::default(), clock.clone()));
-    let store = Leased::with(unsure.clone(), both("50%"), clock, Counts::default());
+    let store = Leased::with(unsure.clone(), both("50%"), clock.clone(), Counts::default());
     for _ in 0..7 {
         assert!(store.take(&one(), Now::Store).await.unwrap().is_granted());
     }
@@ -152,30 +155,81 @@ async fn what_is_not_leased_is_given_back_to_the_store_for_a_caller_that_has_gon
     assert_eq!(grant.left, [Some(999.0), Some(4.0)]);
 }
 
+/// A runtime that runs only when it is told to.
+struct Elsewhere(tokio::runtime::Runtime);
+
+impl Elsewhere {
+    fn new() -> Self {
+        Self(tokio::runtime::Builder::new_current_thread().build().unwrap())
+    }
+
+    /// Asks for a slice, for a caller that leaves.
+    fn ask(self, store: &Leased<Unsure>) -> Self {
+        let store = store.clone();
+        self.run(async move { leave(store.take(&one(), Now::Store)) })
+    }
+
+    fn run(self, first: impl Future<Output = ()> + Send + 'static) -> Self {
+        let running = std::thread::spawn(move || {
+            self.0.block_on(first);
+            self.0.block_on(settle());
+            self
+        });
+        running.join().unwrap()
+    }
+}
+
 /// The task that was to see to a slice was one of a runtime that nobody ran any more: callers in other runtimes waited for it
 /// for ever.
 #[tokio::test(start_paused = true)]
 async fn a_slice_that_another_runtime_does_not_see_to_is_not_waited_for_long() {
-    let (unsure, store) = warm().await;
+    let clock = ManualClock::at(START);
+    let (unsure, store) = warm_by(&clock).await;
     unsure.fates([Fate::Waits]);
-    let stalled = std::thread::spawn({
-        let store = store.clone();
-        move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            runtime.block_on(async { leave(store.take(&one(), Now::Store)) });
-            runtime.block_on(settle());
-            runtime // Nobody runs it any more.
-        }
-    });
-    let stalled = stalled.join().unwrap();
+    let stalled = Elsewhere::new().ask(&store);
     assert_eq!(unsure.takes().len(), 1, "a slice is on its way");
     let one = one();
     let mut first = pin!(store.take(&one, Now::Store));
     assert!(timeout(Duration::from_millis(499), &mut first).await.is_err(), "it may yet come");
+    clock.advance(Duration::from_millis(500));
     assert!(timeout(Duration::from_millis(2), first).await.unwrap().unwrap().is_granted());
     let next = timeout(Duration::from_millis(1), store.take(&one, Now::Store)).await;
     assert!(next.expect("a second one waited").unwrap().is_granted());
-    stalled.shutdown_background();
+    stalled.0.shutdown_background();
+}
+
+/// A caller that had waited for slices before, and had a millisecond left, said of a new one that it was late: from then on
+/// nobody waited for it.
+#[tokio::test(start_paused = true)]
+async fn a_slice_is_late_by_its_own_age() {
+    let clock = ManualClock::at(START);
+    let (unsure, store) = warm_by(&clock).await;
+    unsure.fates([Fate::Waits]);
+    let elsewhere = Elsewhere::new().ask(&store);
+    let one = one();
+    let mut first = pin!(store.take(&one, Now::Store));
+    assert!(timeout(Duration::from_millis(499), &mut first).await.is_err());
+    clock.advance(Duration::from_millis(499));
+    unsure.open();
+    let elsewhere = elsewhere.run(settle());
+    for _ in 0..8 {
+        assert!(store.take(&one, Now::Store).await.unwrap().is_granted());
+    }
+    assert_eq!(unsure.takes().len(), 1, "others were granted all of the slice");
+    unsure.fates([Fate::Waits]);
+    let elsewhere = elsewhere.ask(&store);
+    assert!(timeout(Duration::ZERO, &mut first).await.is_err(), "it waits again");
+    clock.advance(Duration::from_millis(1));
+    assert!(
+        timeout(Duration::from_millis(2), first).await.expect("it had a millisecond").unwrap().is_granted()
+    );
+    let mut next = pin!(store.take(&one, Now::Store));
+    assert!(timeout(Duration::from_millis(400), &mut next).await.is_err(), "it was not waited for");
+    assert_eq!(unsure.takes().len(), 2, "of the slice, and of the first caller");
+    unsure.open();
+    elsewhere.run(settle()).0.shutdown_background();
+    assert!(next.await.unwrap().is_granted());
+    assert_eq!(unsure.takes().len(), 0);
 }
 
 /// A server has a runtime for each processor. Those who came while another runtime's slice was on its way asked the store each for
