@@ -249,9 +249,13 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                             error!(correlation_id = %id, error = %panicked, "a run ended before its record was settled");
                             return Err(self.told(Keyed::Unrecorded, Rejection::Internal));
                         }
-                        Ok(Attempt::Unavailable(cause)) => {
+                        Ok(Attempt::Unavailable(cause, unpaid)) => {
+                            let unavailable = self.unavailable(&cause, &id);
+                            if let Some((bill, why)) = unpaid {
+                                let _ = ledger.run_is_not_paid(parts, bill, Err(why.into())).await;
+                            }
                             ledger.give_all_back().await;
-                            return Err(self.unavailable(&cause, &id));
+                            return Err(unavailable);
                         }
                         Ok(Attempt::Taken(seen, unused, unsent)) => {
                             (service, request) = (unused, unsent);

@@ -51,8 +51,9 @@ pub(crate) enum Attempt<I, Req, Res, E> {
     Taken(Claim, I, Request<Req>),
     /// It did not run, as its budgets do not cover it, or could not be evaluated.
     Unpaid(Bill, Result<Refusal, TakeError>),
-    /// It did not run, as the store could not say whether it may.
-    Unavailable(Unavailable),
+    /// It did not run, as the store could not say whether it may. Nor could it evaluate the budgets, without which it might have
+    /// run.
+    Unavailable(Unavailable, Option<(Bill, Unavailable)>),
 }
 
 /// The response of a handler, as far as the record is concerned.
@@ -72,7 +73,7 @@ enum Claimed {
     Run(Ticket, Renewals, Option<Admitted>),
     Taken(Claim),
     Unpaid(Bill, Result<Refusal, TakeError>),
-    Unavailable(Unavailable),
+    Unavailable(Unavailable, Option<(Bill, Unavailable)>),
 }
 
 impl<S: IdempotencyStore> Detached<S> {
@@ -102,7 +103,7 @@ impl<S: IdempotencyStore> Detached<S> {
             Claimed::Run(ticket, renewals, paid) => (ticket, renewals, paid),
             Claimed::Taken(taken) => return (Attempt::Taken(taken, service, request), ledger),
             Claimed::Unpaid(bill, why) => return (Attempt::Unpaid(bill, why), ledger),
-            Claimed::Unavailable(cause) => return (Attempt::Unavailable(cause), ledger),
+            Claimed::Unavailable(cause, unpaid) => return (Attempt::Unavailable(cause, unpaid), ledger),
         };
         paid.into_iter().for_each(|paid| ledger.run_is_paid(paid));
         ledger.settle();
@@ -136,11 +137,11 @@ impl<S: IdempotencyStore> Detached<S> {
                 self.claim(Some((bill, cause))).await
             }
             Err(AdmissionError::Budgets(error)) => Claimed::Unpaid(bill, Err(error)),
-            Err(AdmissionError::Records(cause)) => Claimed::Unavailable(cause),
+            Err(AdmissionError::Records(cause)) => Claimed::Unavailable(cause, None),
         }
     }
 
-    /// Claims. A bill that the request goes without, and why, is told only if it runs.
+    /// Claims. That the request goes without having paid a bill, and why, is told only if it runs.
     async fn claim(&self, unpaid: Option<(Bill, Unavailable)>) -> Claimed {
         let RequestKey { record, fingerprint, .. } = &self.key;
         let renewals = self.renewals().await;
@@ -153,8 +154,8 @@ impl<S: IdempotencyStore> Detached<S> {
                 Claimed::Run(ticket, renewals, unpaid.map(without))
             }
             Ok(Ok(taken)) => Claimed::Taken(taken),
-            Ok(Err(cause)) => Claimed::Unavailable(cause),
-            Err(slow) => Claimed::Unavailable(Unavailable::timed_out("idempotency", slow)),
+            Ok(Err(cause)) => Claimed::Unavailable(cause, unpaid),
+            Err(slow) => Claimed::Unavailable(Unavailable::timed_out("idempotency", slow), unpaid),
         }
     }
 
