@@ -41,16 +41,8 @@ struct Asked<'r> {
     parts: &'r Parts,
     /// Empty while its run has it.
     ledger: Ledger,
-    /// Set once there may be a cause to log.
-    id: Option<CorrelationId>,
     /// The key that the client did not send.
     echo: Option<HeaderValue>,
-}
-
-impl Asked<'_> {
-    fn id(&mut self) -> &CorrelationId {
-        self.id.get_or_insert_with(|| CorrelationId::of(self.parts))
-    }
 }
 
 /// Why there is no response of the service.
@@ -87,10 +79,17 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Req: HttpBody<Data = Bytes> + Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let how = match self.settings.protocol.is_call(&parts.headers) {
+            true => None,
+            false => self.policy.idempotent(&parts),
+        };
+        if how.is_some() {
+            parts.extensions.get_or_insert_with(CorrelationId::random); // All that is logged of it has one id.
+        }
         let ledger = Ledger::new(self.purse.clone(), &parts);
-        let mut asked = Asked { parts: &parts, ledger, id: None, echo: None };
-        let result = match self.sort(&mut asked, body).await {
+        let mut asked = Asked { parts: &parts, ledger, echo: None };
+        let result = match self.sort(&mut asked, how, body).await {
             Ok(Sorted::Unkeyed(body)) => match asked.ledger.pay_for_run(&parts).await {
                 Ok(()) => {
                     let (mut ledger, mut parts) = (asked.ledger, parts);
@@ -118,7 +117,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             Ok(ran) => ran?,
             Err(Stopped::Problem(problem)) => self.settings.protocol.answer(*problem, &parts.headers),
             Err(Stopped::Rejection(rejection) | Stopped::Invalid(rejection)) => {
-                let problem = self.settings.renders.problem(&parts, &rejection, asked.id.as_ref());
+                let problem = self.settings.renders.problem(&parts, &rejection, parts.extensions.get());
                 self.settings.protocol.answer(problem, &parts.headers)
             }
         };
@@ -130,15 +129,16 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// Finds out whether the request has a key, reading its body only if that takes it.
-    async fn sort<Req>(&self, asked: &mut Asked<'_>, body: Req) -> Result<Sorted<Req>, Stopped>
+    async fn sort<Req>(
+        &self,
+        asked: &mut Asked<'_>,
+        how: Option<Idempotent>,
+        body: Req,
+    ) -> Result<Sorted<Req>, Stopped>
     where
         Req: HttpBody<Data = Bytes>,
     {
         let parts = asked.parts;
-        let how = match self.settings.protocol.is_call(&parts.headers) {
-            true => None,
-            false => self.policy.idempotent(parts),
-        };
         let Some(how) = how else { return Ok(Sorted::Unkeyed(Body::wrap(body))) };
         let glance = request_key::glance(&how, &parts.headers).map_err(Stopped::Invalid)?;
         let Glance::NeedsBody(header_key) = glance else { return Ok(Sorted::Unkeyed(Body::wrap(body))) };
@@ -177,7 +177,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         let record = request_key::record(how, asked.parts, key);
         let seen = match self.look(how, &record, &request_key::UNKNOWN_PAYLOAD).await {
             Ok(seen) => seen,
-            Err(cause) => return Err(self.unavailable(&cause, asked.id())),
+            Err(cause) => return Err(self.unavailable(&cause, &CorrelationId::of(asked.parts))),
         };
         match seen {
             None => asked.ledger.pay_for_run(asked.parts).await?,
@@ -202,7 +202,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Req: HttpBody<Data = Bytes> + Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
-        let (parts, id) = (asked.parts, asked.id().clone());
+        let (parts, id) = (asked.parts, CorrelationId::of(asked.parts));
         asked.echo = key.echo();
         let ledger = &mut asked.ledger;
         let mut request = Request::from_parts(parts.clone(), body);

@@ -4,34 +4,24 @@
 
 mod support;
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use admit::Key;
 use admit_tower::{
-    Body, BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, JsonPointer, Limiter, Quota,
+    BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, JsonPointer, Limiter, Quota,
 };
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::Empty;
-use support::service::{Setup, by_header, keyed, told};
+use support::service::{Setup, answers, by_header, keyed, told};
 use support::{INGEST, Store, time};
-use tower::{Layer, Service, ServiceExt, service_fn};
+use tower::{Layer, ServiceExt};
 
 fn in_one_store() -> Setup {
     let [_, setup] = Setup::both();
     setup
-}
-
-/// A service that answers at once.
-fn answers()
--> impl Service<Request<Body<Empty<Bytes>>>, Response = Response<Empty<Bytes>>, Error = Infallible, Future: Send>
-+ Clone
-+ Send
-+ 'static {
-    service_fn(|_| std::future::ready(Ok(Response::new(Empty::new()))))
 }
 
 fn count(of: &AtomicUsize) -> usize {

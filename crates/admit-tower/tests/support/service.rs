@@ -1,12 +1,13 @@
 //! A service that works as its requests say, behind the idempotency layer.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use admit::idempotency::RecordKey;
 use admit::{BudgetStore, Charge, Clock, Decision, Key, ManualClock, Now, Scope, Timestamp};
-use admit_tower::{BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, Limiter, Quota};
+use admit_tower::{Body, BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, Limiter, Quota};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -14,7 +15,9 @@ use axum::routing::post;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode};
+use http_body_util::Empty;
 use tokio::sync::{Notify, Semaphore};
+use tower::{Service, service_fn};
 
 use super::{BURST, INGEST, Seen, Server, Store, clock, time};
 
@@ -152,4 +155,16 @@ pub fn record(key: &str) -> RecordKey {
 pub fn told(response: &http::Response<Bytes>) -> (u16, String) {
     let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
     (response.status().as_u16(), json["error"].as_str().unwrap().to_owned())
+}
+
+/// A service that answers at once.
+pub fn answers() -> impl Service<
+    Request<Body<Empty<Bytes>>>,
+    Response = http::Response<Empty<Bytes>>,
+    Error = Infallible,
+    Future: Send,
+> + Clone
++ Send
++ 'static {
+    service_fn(|_| std::future::ready(Ok(http::Response::new(Empty::new()))))
 }
