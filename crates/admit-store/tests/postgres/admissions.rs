@@ -11,7 +11,7 @@ use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::Postgres;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, SETTINGS, charge, lock_waits, patient, rules, store};
+use crate::{INGEST, READ, SETTINGS, charge, lock_waits, logged, patient, rules, store};
 
 fn key(name: &str) -> RecordKey {
     RecordKey::new("tenant", "POST", "/orders", name)
@@ -29,14 +29,7 @@ fn runs(verdict: &Result<Verdict, AdmissionError>) -> bool {
 
 /// How many statements the server was sent so far, those of `psql` left out.
 fn statements(postgres: &Postgres) -> usize {
-    let log = || std::fs::read_to_string(postgres.home().path().join("log")).unwrap();
-    let marks = |log: &str| log.matches("LOG:  so far").count();
-    let before = marks(&log());
-    postgres.psql("DO $$ BEGIN RAISE LOG 'so far'; END $$").unwrap();
-    while marks(&log()) == before {
-        std::thread::yield_now(); // The log is written behind the answer.
-    }
-    log().lines().filter(|line| line.contains("execute <unnamed>")).count()
+    logged(postgres).lines().filter(|line| line.contains("execute <unnamed>")).count()
 }
 
 /// Once a request was looked up, charged and claimed by a round trip each.
