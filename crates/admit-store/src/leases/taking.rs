@@ -90,7 +90,12 @@ impl<S: Lessor> Leased<S> {
             // If the caller goes away, the answer still comes, and somebody sees to what was debited.
             Ok(runtime) => {
                 let (reply, answer) = oneshot::channel();
-                let run = async move { drop(reply.send(request.run().await)) };
+                let run = async move {
+                    // Who has gone before it was sent wants nothing, and whoever waits for its slice asks instead.
+                    if !reply.is_closed() {
+                        drop(reply.send(request.run().await));
+                    }
+                };
                 runtime.spawn(run.in_current_span());
                 let broken = |cause| Unavailable::new("leased", cause).of_kind(UnavailableKind::Broken);
                 answer.await.map_err(broken)??

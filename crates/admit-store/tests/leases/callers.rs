@@ -41,11 +41,17 @@ impl Wake for Nobody {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Lets a future run until it waits, and has it go away.
-fn leave(future: impl Future) {
+/// Lets a future run until it waits, and has it go away: when what it waits for is under way.
+async fn leave(future: impl Future) {
+    let mut future = pin!(future);
+    poll(future.as_mut());
+    settle().await;
+}
+
+/// Lets a future run until it waits.
+fn poll(future: Pin<&mut impl Future>) {
     let waker = Waker::from(Arc::new(Nobody));
-    let polled = pin!(future).poll(&mut Context::from_waker(&waker));
-    assert!(matches!(polled, Poll::Pending));
+    assert!(matches!(future.poll(&mut Context::from_waker(&waker)), Poll::Pending));
 }
 
 async fn settle() {
@@ -74,7 +80,7 @@ async fn one_slice_is_on_its_way_for_all_who_wait() {
 async fn a_caller_that_leaves_strands_neither_the_others_nor_the_slice() {
     let (unsure, store) = warm().await;
     unsure.fates([Fate::Waits]);
-    leave(store.take(&one(), Now::Store));
+    leave(store.take(&one(), Now::Store)).await;
     let waiting = tokio::spawn({
         let store = store.clone();
         async move { store.take(&one(), Now::Store).await }
@@ -89,6 +95,24 @@ async fn a_caller_that_leaves_strands_neither_the_others_nor_the_slice() {
     );
 }
 
+/// It was asked for all the same.
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_asked_for() {
+    let (unsure, store) = warm().await;
+    let one = one();
+    poll(Box::pin(store.take(&one, Now::Store)).as_mut());
+    settle().await;
+    assert_eq!((unsure.asked(), store.counts().unanswered()), (0, 0));
+
+    let mut asking = Box::pin(store.take(&one, Now::Store));
+    let mut waiting = Box::pin(store.take(&one, Now::Store));
+    poll(asking.as_mut());
+    poll(waiting.as_mut());
+    drop(asking);
+    assert!(waiting.await.unwrap().is_granted(), "whoever waited for its slice asks instead");
+    assert_eq!((unsure.asked(), store.held()), (1, 7.0));
+}
+
 #[tokio::test]
 async fn a_caller_that_leaves_while_it_waits_changes_nothing() {
     let (unsure, store) = warm().await;
@@ -98,7 +122,7 @@ async fn a_caller_that_leaves_while_it_waits_changes_nothing() {
         async move { store.take(&one(), Now::Store).await }
     });
     settle().await;
-    leave(store.take(&one(), Now::Store));
+    leave(store.take(&one(), Now::Store)).await;
     unsure.open();
     assert!(asking.await.unwrap().unwrap().is_granted());
     assert_eq!(store.held(), 7.0);
@@ -146,8 +170,7 @@ async fn what_is_not_leased_is_given_back_to_the_store_for_a_caller_that_has_gon
     let store = Leased::with(unsure.clone(), leases, clock, Counts::default());
     unsure.fates([Fate::Waits]);
     let two = [one()[0].clone(), charge(BETA, "k", 3.0, "4/hour")];
-    let leaves = timeout(Duration::ZERO, store.take(&two, Now::Store)).await;
-    assert!(leaves.is_err());
+    leave(store.take(&two, Now::Store)).await;
     unsure.open();
     settle().await;
     let in_store = unsure.store.peek(&two, Now::Store).await.unwrap();
@@ -166,7 +189,7 @@ impl Elsewhere {
     /// Asks for a slice, for a caller that leaves.
     fn ask(self, store: &Leased<Unsure>) -> Self {
         let store = store.clone();
-        self.run(async move { leave(store.take(&one(), Now::Store)) })
+        self.run(async move { leave(store.take(&one(), Now::Store)).await })
     }
 
     fn run(self, first: impl Future<Output = ()> + Send + 'static) -> Self {
