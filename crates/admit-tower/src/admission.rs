@@ -224,7 +224,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                         ledger.give_all_back().await;
                         return Err(Rejection::Overloaded.into());
                     };
-                    if !ledger.pays_with_claim() {
+                    if ledger.pays_with_claim().is_none() {
                         ledger.pay_for_run(parts).await?;
                     }
                     let paid = mem::take(ledger);
@@ -236,12 +236,13 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                     });
                     match attempted {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
-                        Ok(Attempt::Unpaid(bill, why)) => {
+                        Ok(Attempt::Unpaid(why)) => {
                             // The one step that failed was also to ask for the record.
                             if let Err(TakeError::Unavailable(cause)) = &why {
                                 let _ = self.unavailable(cause, &id);
                             }
-                            return Err(ledger.run_is_not_paid(parts, bill, why).await.into());
+                            let problem = ledger.run_is_not_paid(parts, why).await;
+                            return Err(problem.map_or(Rejection::Internal.into(), Stopped::Problem));
                         }
                         Ok(Attempt::Panicked) => return Err(Rejection::Internal.into()),
                         Ok(Attempt::Broken) => return Err(Rejection::AnswerBroken.into()),
@@ -251,8 +252,8 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                         }
                         Ok(Attempt::Unavailable(cause, unpaid)) => {
                             let unavailable = self.unavailable(&cause, &id);
-                            if let Some((bill, why)) = unpaid {
-                                let _ = ledger.run_is_not_paid(parts, bill, Err(why.into())).await;
+                            if let Some(why) = unpaid {
+                                let _ = ledger.run_is_not_paid(parts, Err(why.into())).await;
                             }
                             ledger.give_all_back().await;
                             return Err(unavailable);

@@ -47,9 +47,9 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower::{Layer, Service};
 
-use crate::ledger::{InStore, Purse};
 use crate::observe::{Observer, Observers};
 use crate::problem::Protocol;
+use crate::purse::Purse;
 use crate::read_ahead::ReadAhead;
 use crate::rejection::{Render, Renders};
 use crate::runs::Runs;
@@ -60,7 +60,7 @@ pub struct IdempotencyLayer<S, P> {
     pub(crate) store: S,
     pub(crate) policy: Arc<P>,
     pub(crate) settings: Settings,
-    pub(crate) purse: Option<Arc<dyn Purse>>,
+    pub(crate) purse: Option<Purse>,
     pub(crate) runs: Runs,
     pub(crate) ahead: ReadAhead,
 }
@@ -117,7 +117,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     /// would charge replays in full. Requests that are not idempotent are held to them too.
     #[must_use]
     pub fn budgets(mut self, budgets: BudgetLayer<impl BudgetStore, impl BudgetPolicy>) -> Self {
-        self.purse = Some(Arc::new(budgets));
+        self.purse = Some(Purse::new(budgets));
         self
     }
 
@@ -134,7 +134,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     where
         S: AdmissionStore,
     {
-        self.purse = Some(Arc::new(InStore(budgets.over(self.store.clone()))));
+        self.purse = Some(Purse::in_store(budgets.over(self.store.clone())));
         self
     }
 

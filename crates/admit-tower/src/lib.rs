@@ -57,6 +57,7 @@ mod ledger;
 mod limiter;
 mod observe;
 mod problem;
+mod purse;
 mod quota;
 mod read_ahead;
 mod rejected;
