@@ -8,6 +8,8 @@
 mod demand;
 #[path = "../src/leases/holding.rs"]
 mod holding;
+#[path = "../src/leases/slice.rs"]
+mod slice;
 
 /// In the place of the leases' own.
 mod latch {

@@ -74,6 +74,7 @@ mod latch;
 mod lessor;
 mod passed;
 mod share;
+mod slice;
 mod table;
 mod taking;
 
