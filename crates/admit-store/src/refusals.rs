@@ -1,12 +1,14 @@
 //! Refusals that need no look at the store.
 //!
-//! A bucket that was seen too empty stays too empty until its level by the law covers the cost. So what was seen is remembered,
-//! and a take that it could not pay for at the latest moment that it may be now is refused here. Nothing is ever granted from
-//! memory. A smaller cost or a larger budget needs no rule of its own, as the law is asked with those of the take; and what
-//! this process itself grants or gives back is forgotten.
+//! A bucket that was seen too empty stays too empty until its level by the law covers the cost. So what was
+//! seen is remembered, and a take that it could not pay for at the latest moment that it may be now is
+//! refused here. Nothing is ever granted from memory. A smaller cost or a larger budget needs no rule of its
+//! own, as the law is asked with those of the take; and what this process itself grants or gives back is
+//! forgotten.
 //!
-//! The one error there can be is a refusal too many, for ten seconds or until the wait that was told is over: another process gave back tokens,
-//! deleted the bucket or took from it by a larger budget, the store's clock stepped forward, or this machine slept.
+//! The one error there can be is a refusal too many, for ten seconds or until the wait that was told is over:
+//! another process gave back tokens, deleted the bucket or took from it by a larger budget, the store's clock
+//! stepped forward, or this machine slept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -15,10 +17,12 @@ use std::time::Duration;
 
 use admit::{Bucket, Decision, Key, Line, Now, Scope, Take, Timestamp};
 
-/// For so long what was seen is believed, however long the wait: so that what others give back or delete is seen soon.
+/// For so long what was seen is believed, however long the wait: so that what others give back or delete is
+/// seen soon.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// A bounded memory of buckets: each has one place, which it shares with others, and the last that was seen keeps it.
+/// A bounded memory of buckets: each has one place, which it shares with others, and the last that was seen
+/// keeps it.
 pub(crate) struct Refusals {
     places: Box<[Mutex<Place>]>,
     hasher: RandomState,
@@ -43,8 +47,8 @@ struct Seen {
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(all(feature = "sqlite", feature = "postgres")), allow(dead_code))] // Each store has its own.
 pub(crate) enum Sighting {
-    /// At this moment of a clock of this process that never steps. The store's clock is one that this process reads too, so
-    /// that it says [what time it is](Now::At).
+    /// At this moment of a clock of this process that never steps. The store's clock is one that this process
+    /// reads too, so that it says [what time it is](Now::At).
     OnSharedClock { seen: Timestamp },
     /// The store's clock showed `at`, some time between these two moments of a clock of this process.
     ByStore { at: Timestamp, sent: Timestamp, answered: Timestamp },
@@ -71,8 +75,8 @@ impl Refusals {
         Self { places, hasher: RandomState::new() }
     }
 
-    /// Whether the buckets of a take, as they were seen, cannot pay for it. `local` is a clock of this process that never
-    /// steps.
+    /// Whether the buckets of a take, as they were seen, cannot pay for it. `local` is a clock of this
+    /// process that never steps.
     pub(crate) fn recall(&self, take: &Take, now: Now, local: impl Fn() -> Timestamp) -> Recalled {
         let (mut seen, mut forgotten) = (Vec::new(), 0_u64);
         for line in take.lines() {
@@ -90,7 +94,7 @@ impl Refusals {
         {
             return Recalled::Refused(refused);
         }
-        // By its budget there may come to be more than was seen; those that come after it have to wait for that.
+        // By its budget there may come to be more than was seen; those behind it have to wait for that.
         take.lines().iter().for_each(|line| self.forget(&line.scope, line.key));
         Recalled::Unknown(self.stamp(take))
     }
@@ -124,8 +128,8 @@ impl Refusals {
         }
     }
 
-    /// The bucket may come to be fuller than it was seen. To be called before what fills it is queued, if takes that are queued
-    /// later are decided later; else after it is done.
+    /// The bucket may come to be fuller than it was seen. To be called before what fills it is queued, if
+    /// takes that are queued later are decided later; else after it is done.
     pub(crate) fn forget(&self, scope: &Scope, key: Key) {
         if let Some(number) = self.number(scope, key) {
             let mut place = self.place(number);
@@ -169,8 +173,11 @@ fn refuse(
 ) -> Option<Decision> {
     let (earliest, latest) = match now {
         Now::At(moment) => {
-            let is_old = |(_, sighting): &(Bucket, Sighting)| matches!(*sighting, Sighting::OnSharedClock { seen } if local().since(seen) > KEPT);
-            if seen.iter().any(is_old) {
+            let is_old = |sighting: &Sighting| match *sighting {
+                Sighting::OnSharedClock { seen } => local().since(seen) > KEPT,
+                Sighting::ByStore { .. } | Sighting::ByCaller => false,
+            };
+            if seen.iter().any(|(_, sighting)| is_old(sighting)) {
                 return None;
             }
             (moment, moment)
@@ -208,7 +215,8 @@ mod tests {
 
     use super::*;
 
-    /// Another process may have given back meanwhile. The wall clock, which may have been set back, has no say in it.
+    /// Another process may have given back meanwhile. The wall clock, which may have been set back, has no
+    /// say in it.
     #[test]
     fn what_was_seen_on_the_stores_own_clock_is_believed_for_ten_seconds() {
         let scope = Scope::from_static("a");
