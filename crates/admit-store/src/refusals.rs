@@ -31,11 +31,11 @@ struct Place {
     forgotten: u64,
 }
 
-/// A bucket as the store told it, at most as full as that since.
+/// A bucket as the store told it, at most as full as that since; none if it had no row, and so was full.
 struct Seen {
     scope: Scope,
     key: Key,
-    bucket: Bucket,
+    bucket: Option<Bucket>,
     sighting: Sighting,
 }
 
@@ -79,20 +79,26 @@ impl Refusals {
             let Some(number) = self.number(&line.scope, line.key) else { break };
             let place = self.place(number);
             let this = |seen: &&Seen| seen.key == line.key && seen.scope == line.scope;
-            seen.extend(place.seen.as_ref().filter(this).map(|seen| (seen.bucket, seen.sighting)));
+            seen.extend(place.seen.as_ref().filter(this).map(|seen| (line, seen.bucket, seen.sighting)));
             forgotten = forgotten.wrapping_add(place.forgotten);
         }
         if seen.is_empty() {
             return Recalled::Unknown(Stamp(forgotten));
         }
-        if seen.len() == take.lines().len()
-            && let Some(refused) = refuse(take, &seen, now, local)
-        {
-            return Recalled::Refused(refused);
+        match refused_at(&seen, now, local) {
+            Some(earliest) if seen.len() == take.lines().len() => {
+                let buckets: Vec<Option<Bucket>> = seen.iter().map(|(_, bucket, _)| *bucket).collect();
+                // By the earliest moment that it may be, so that no wait is told too short.
+                Recalled::Refused(take.refused(earliest, &buckets))
+            }
+            // It is refused for sure, and changes nothing; the store has to tell how long it waits for those that were not seen.
+            Some(_) => Recalled::Unknown(Stamp(forgotten)),
+            None => {
+                // By its budget there may come to be more than was seen; those that come after it have to wait for that.
+                take.lines().iter().for_each(|line| self.forget(&line.scope, line.key));
+                Recalled::Unknown(self.stamp(take))
+            }
         }
-        // By its budget there may come to be more than was seen; those that come after it have to wait for that.
-        take.lines().iter().for_each(|line| self.forget(&line.scope, line.key));
-        Recalled::Unknown(self.stamp(take))
     }
 
     fn stamp(&self, take: &Take) -> Stamp {
@@ -118,8 +124,9 @@ impl Refusals {
             return;
         }
         for ((line, number), bucket) in take.lines().iter().zip(numbers).zip(buckets) {
-            if let (Some(place), Some(bucket)) = (held.get_mut(&number), *bucket) {
-                place.seen = Some(Seen { scope: line.scope.clone(), key: line.key, bucket, sighting });
+            if let Some(place) = held.get_mut(&number) {
+                place.seen =
+                    Some(Seen { scope: line.scope.clone(), key: line.key, bucket: *bucket, sighting });
             }
         }
     }
@@ -160,16 +167,18 @@ impl Refusals {
     }
 }
 
-/// The refusal of a take by what was seen of its buckets, if there is one.
-fn refuse(
-    take: &Take,
-    seen: &[(Bucket, Sighting)],
+/// The earliest moment that it may be at the store, if at no moment that it may be these buckets can all pay for their lines.
+fn refused_at(
+    seen: &[(&Line, Option<Bucket>, Sighting)],
     now: Now,
     local: impl Fn() -> Timestamp,
-) -> Option<Decision> {
+) -> Option<Timestamp> {
     let (earliest, latest) = match now {
         Now::At(moment) => {
-            let is_old = |(_, sighting): &(Bucket, Sighting)| matches!(*sighting, Sighting::OnSharedClock { seen } if local().since(seen) > KEPT);
+            let is_old = |(_, _, sighting): &(&Line, Option<Bucket>, Sighting)| match *sighting {
+                Sighting::OnSharedClock { seen } => local().since(seen) > KEPT,
+                _ => false,
+            };
             if seen.iter().any(is_old) {
                 return None;
             }
@@ -178,7 +187,7 @@ fn refuse(
         Now::Store => {
             let local = local();
             let mut bounds = (Timestamp::MIN, Timestamp::MAX);
-            for (_, sighting) in seen {
+            for (_, _, sighting) in seen {
                 let Sighting::ByStore { at, sent, answered } = *sighting else { return None };
                 if local.since(answered) > KEPT {
                     return None;
@@ -192,14 +201,10 @@ fn refuse(
             bounds
         }
     };
-    let is_short = |(line, (bucket, _)): (&Line, &(Bucket, Sighting))| {
-        bucket.level(line.budget, latest) < line.cost.tokens()
+    let is_short = |(line, bucket, _): &(&Line, Option<Bucket>, Sighting)| {
+        bucket.is_some_and(|bucket| bucket.level(line.budget, latest) < line.cost.tokens())
     };
-    take.lines().iter().zip(seen).any(is_short).then(|| {
-        let buckets: Vec<Option<Bucket>> = seen.iter().map(|(bucket, _)| Some(*bucket)).collect();
-        // By the earliest moment that it may be, so that no wait is told too short.
-        take.refused(earliest, &buckets)
-    })
+    seen.iter().any(is_short).then_some(earliest)
 }
 
 #[cfg(all(test, feature = "sqlite"))]
