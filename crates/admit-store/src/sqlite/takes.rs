@@ -176,7 +176,8 @@ impl Job for Taking {
                         take.lines().iter().for_each(|line| shared.refusals.clear(&line.scope, line.key));
                     }
                     Decision::Refused(_) => {
-                        shared.refusals.remember(stamp, &take, &buckets, Sighting::OnSharedClock { seen });
+                        let sighting = Sighting { sent: seen, answered: seen, at: None };
+                        shared.refusals.remember(stamp, &take, &buckets, sighting);
                     }
                 }
                 Ok((decision, take))

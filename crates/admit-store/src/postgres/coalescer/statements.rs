@@ -75,10 +75,8 @@ impl Coalescer {
 
     /// When a bucket was seen at `at`, by an answer that is there now.
     pub(super) fn sighting(&self, now: Now, at: Timestamp, sent: Timestamp) -> Sighting {
-        match now {
-            Now::Store => Sighting::ByStore { at, sent, answered: self.0.clock.now() },
-            Now::At(_) => Sighting::ByCaller,
-        }
+        let at = (now == Now::Store).then_some(at);
+        Sighting { sent, answered: self.0.clock.now(), at }
     }
 
     /// The quickest, for takes whose buckets hold all that is wanted of them; as mostly they do.
