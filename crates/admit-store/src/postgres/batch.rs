@@ -11,8 +11,9 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::database::{CallError, Database, Param, get, moment, timestamp};
+use super::held::Buckets;
 
-/// What the statement tells of a run that needs a bucket which somebody else holds.
+/// What the statement tells of a run that needs a bucket which it passed over.
 const BUSY: i32 = -1;
 
 /// What is to be done with the lines of a take.
@@ -29,7 +30,7 @@ pub(super) enum Want {
 pub(super) enum Outcome {
     Decided(Decision),
     GivenBack,
-    /// Somebody else holds one of its buckets for too long.
+    /// Somebody else holds one of its buckets.
     Busy,
 }
 
@@ -68,7 +69,7 @@ pub(super) struct Told<'b> {
     keys: Vec<Uuid>,
     at: Option<SystemTime>,
     lock_wait_ms: i32,
-    careful: bool,
+    free: Option<Vec<bool>>,
 }
 
 impl Told<'_> {
@@ -89,7 +90,7 @@ impl Told<'_> {
             (&batch.run_times, Type::INT4_ARRAY),
             (&self.at, Type::TIMESTAMPTZ),
             (&self.lock_wait_ms, Type::INT4),
-            (&self.careful, Type::BOOL),
+            (&self.free, Type::BOOL_ARRAY),
         ]
     }
 }
@@ -178,11 +179,13 @@ impl<'t> Batch<'t> {
         self.buckets.binary_search(&place(line)).unwrap_or_default()
     }
 
-    /// With the moment, and whether what others hold is to be passed over.
-    pub(super) fn told(&self, now: Now, database: &Database, careful: bool) -> Told<'_> {
+    /// With the moment, in haste or not, and those buckets that are passed `over`.
+    pub(super) fn told(&self, now: Now, database: &Database, hasty: bool, over: &Buckets) -> Told<'_> {
         let (scopes, keys) = self.places();
-        let (at, lock_wait_ms) = (moment(now), database.lock_wait_ms(careful));
-        Told { batch: self, scopes, keys, at, lock_wait_ms, careful }
+        let (at, lock_wait_ms) = (moment(now), database.lock_wait_ms(hasty));
+        let is_free = |&(scope, key): &(&Scope, Key)| !over.contains(&(scope.clone(), key));
+        let free = (!over.is_empty()).then(|| self.buckets.iter().map(is_free).collect());
+        Told { batch: self, scopes, keys, at, lock_wait_ms, free }
     }
 
     /// The columns of scopes and keys.

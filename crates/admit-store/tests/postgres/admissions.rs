@@ -164,7 +164,7 @@ async fn replays_share_a_statement_and_not_their_responses() {
         (SELECT array_agg(fingerprint) FROM admit.idempotency_records), \
         array_fill(1::bigint, ARRAY[20]), array_fill(1::bigint, ARRAY[20]), array_fill(true, ARRAY[20]), \
         array_fill(1, ARRAY[20]), '{ingest}', ARRAY[gen_random_uuid()], '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', \
-        NULL, '{20}', NULL, 100, false) WHERE taken_number IS NOT NULL";
+        NULL, '{20}', NULL, 100, NULL) WHERE taken_number IS NOT NULL";
     let sizes: Vec<usize> =
         postgres.psql(shared).unwrap().lines().map(|size| size.trim().parse().unwrap()).collect();
     assert!(sizes.len() == 20 && sizes.iter().all(|&size| size < 300), "{sizes:?}");

@@ -15,7 +15,7 @@ fn at(micros: i64) -> Now {
 }
 
 /// A session of its own.
-async fn session(postgres: &Postgres) -> tokio_postgres::Client {
+pub(crate) async fn session(postgres: &Postgres) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client
@@ -33,7 +33,7 @@ fn tokens(postgres: &Postgres) -> Vec<String> {
     answer.lines().map(str::to_owned).collect()
 }
 
-fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
+pub(crate) fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
     match answer {
         Err(TakeError::Unavailable(cause)) => cause.kind(),
         other => panic!("{other:?}"),

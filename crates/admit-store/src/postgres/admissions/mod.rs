@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::coalescer::{Coalescer, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
+use super::held::Buckets;
 use super::outlived::outlived;
 use super::queue::{Drive, Queue, TooLong, Waits};
 use super::{PostgresConfig, PostgresStore, outage, records};
@@ -188,19 +189,20 @@ impl Admissions {
         for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
             late.fail(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable());
         }
-        let apart = self.0.coalescer.held().part(&mut batch, |request| &request.asked.take);
-        match apart.is_empty() {
-            true => self.settle(batch, false, drive).await,
-            false => {
-                self.settle(batch, false, &mut None).await;
-                self.settle(apart, true, drive).await;
-            }
-        }
+        let over = self.0.coalescer.held().still(batch.iter().map(|request| &request.asked.take)).await;
+        self.settle(batch, false, over, drive).await;
     }
 
-    /// Until all are answered, or wait again. `careful` is without waiting for buckets that somebody else holds. `drive` may be
-    /// handed on while they are the last that this one has to settle.
-    async fn settle(&self, mut batch: Vec<Request>, mut careful: bool, drive: &mut Option<Drive>) {
+    /// Until all are answered, or wait again. Those that need one of the buckets that are passed `over` hear that somebody holds
+    /// it. `hasty` is with hardly any wait for locks. `drive` may be handed on while they are the last that this one has to
+    /// settle.
+    async fn settle(
+        &self,
+        mut batch: Vec<Request>,
+        mut hasty: bool,
+        mut over: Buckets,
+        drive: &mut Option<Drive>,
+    ) {
         loop {
             batch.retain(Request::is_wanted);
             if batch.is_empty() {
@@ -217,18 +219,17 @@ impl Admissions {
             });
             let is_wanted = || first.iter().chain(&later).any(Request::is_wanted);
             let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-            let answer = outlived(self.send(&first, careful), &self.0.gone, is_wanted, hand_on).await;
+            let answer = outlived(self.send(&first, hasty, &over), &self.0.gone, is_wanted, hand_on).await;
             ScopeGuard::into_inner(unsure);
             match answer {
-                Ok(answer) => {
-                    if careful {
-                        self.learn(&first, &answer);
-                    }
-                    return self.tell(first, later, answer);
-                }
+                Ok(answer) => return self.tell(first, later, answer),
                 // Only those that need the bucket shall suffer.
-                Err(error) if several && !careful && is_held(&error) => {
-                    careful = true;
+                Err(error) if !hasty && is_held(&error) => {
+                    let takes = first.iter().map(|request| &request.asked.take);
+                    let found = self.0.coalescer.held().found(takes).await;
+                    // It was a record, or what is free by now.
+                    hasty = found.is_subset(&over);
+                    over.extend(found);
                     batch = first;
                     batch.extend(later);
                 }
@@ -236,12 +237,9 @@ impl Admissions {
                 Err(error) if several && (is_of_one(&error) || is_held(&error) || error.is_transient()) => {
                     self.put_back(later);
                     batch = first.split_off(first.len() / 2);
-                    Box::pin(self.settle(first, careful, &mut None)).await;
+                    Box::pin(self.settle(first, hasty, over.clone(), &mut None)).await;
                 }
                 Err(error) => {
-                    if is_held(&error) {
-                        first.iter().for_each(|request| self.0.coalescer.held().add(&request.asked.take));
-                    }
                     self.fail(&first, &error);
                     let error = OfAll(Arc::new(error));
                     let kind = outage::kind(&error.0);
@@ -249,20 +247,6 @@ impl Admissions {
                     return first.into_iter().chain(later).for_each(|request| request.fail(failed()));
                 }
             }
-        }
-    }
-
-    /// Remembers which buckets are held, by a statement that did not wait for them.
-    fn learn(&self, sent: &[Request], answer: &Answer) {
-        let held = self.0.coalescer.held();
-        let decided = || sent.iter().zip(&answer.verdicts);
-        for (request, verdict) in decided() {
-            if let Some(Verdict::Run(..)) = verdict {
-                held.remove(&request.asked.take);
-            }
-        }
-        for (request, _) in decided().filter(|(_, verdict)| verdict.is_none()) {
-            held.add(&request.asked.take);
         }
     }
 

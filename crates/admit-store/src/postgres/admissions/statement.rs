@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::super::batch::{Batch, Outcome, Want};
 use super::super::database::{CallError, Param, get, micros, timestamp};
+use super::super::held::Buckets;
 use super::super::records::{RECORD, record};
 use super::{Admissions, Asked, Request};
 
@@ -24,7 +25,7 @@ pub(super) fn sql(schema: &str) -> String {
 
 /// What a batch came to.
 pub(super) struct Answer {
-    /// In the order of the requests; nothing for one of whose buckets somebody else holds one for too long.
+    /// In the order of the requests; nothing for one of whose buckets somebody else holds one.
     pub(super) verdicts: Vec<Option<Verdict>>,
     at: Timestamp,
     /// Of the keys that are taken now; responses without headers and body.
@@ -56,7 +57,12 @@ impl Answer {
 
 impl Admissions {
     /// One statement for requests of different keys and of one moment.
-    pub(super) async fn send(&self, requests: &[Request], careful: bool) -> Result<Answer, CallError> {
+    pub(super) async fn send(
+        &self,
+        requests: &[Request],
+        hasty: bool,
+        over: &Buckets,
+    ) -> Result<Answer, CallError> {
         let now = requests.first().map_or(Now::Store, |request| request.asked.now);
         let asked = || requests.iter().map(|request| &request.asked);
         let batch = Batch::of(asked().map(|asked| (Want::Debit, &asked.take)));
@@ -66,7 +72,7 @@ impl Admissions {
         let ttls: Vec<i64> = asked().map(|asked| micros(asked.terms.ttl)).collect();
         let stay_blocked: Vec<bool> =
             asked().map(|asked| asked.terms.on_lapse == OnLapse::StayBlocked).collect();
-        let (runs, told) = (batch.runs(), batch.told(now, &self.0.database, careful));
+        let (runs, told) = (batch.runs(), batch.told(now, &self.0.database, hasty, over));
         let asked_of_keys: [Param<'_>; 6] = [
             (&keys, Type::BYTEA_ARRAY),
             (&fingerprints, Type::BYTEA_ARRAY),

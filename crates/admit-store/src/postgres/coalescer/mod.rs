@@ -19,7 +19,7 @@ use tokio_postgres::error::SqlState;
 
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
-use super::held::Held;
+use super::held::{Buckets, Held};
 use super::outlived::outlived;
 use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
@@ -96,12 +96,12 @@ impl Coalescer {
     pub(super) fn new(database: Database, config: &PostgresConfig) -> Self {
         Self(Arc::new(Shared {
             statements: Statements::new(database.schema()),
+            held: Held::new(database.clone()),
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),
             waits: config.waits(),
             refusals: Refusals::new(config.refusals),
-            held: Held::new(MonotonicClock::start()),
             clock: MonotonicClock::start(),
             gone: Notify::new(),
             unanswered: AtomicU64::new(0),
@@ -239,28 +239,26 @@ impl Coalescer {
         for late in batch.extract_if(.., is_late) {
             late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
         }
-        let apart = self.0.held.part(&mut batch, |operation| &operation.take);
-        match apart.is_empty() {
-            true => self.settle(batch, Way::Paying, drive).await,
-            false => {
-                self.settle(batch, Way::Paying, &mut None).await;
-                self.settle(apart, Way::Careful, drive).await;
-            }
-        }
+        let over = self.0.held.still(batch.iter().map(|operation| &operation.take)).await;
+        self.settle(batch, Way::Paying, over, drive).await;
     }
 
-    /// Until all are answered. `drive` may be handed on while they are the last that this one has to settle.
-    async fn settle(&self, mut batch: Vec<Operation>, mut way: Way, drive: &mut Option<Drive>) {
+    /// Until all are answered; those that need one of the buckets that are passed `over` hear that somebody holds it. `drive` may be
+    /// handed on while they are the last that this one has to settle.
+    async fn settle(
+        &self,
+        mut batch: Vec<Operation>,
+        mut way: Way,
+        mut over: Buckets,
+        drive: &mut Option<Drive>,
+    ) {
         loop {
             batch.retain(Operation::is_wanted);
             if batch.is_empty() {
                 return;
             }
-            match self.outlived(&batch, way, drive).await {
+            match self.outlived(&batch, way, &over, drive).await {
                 Ok(outcomes) => {
-                    if way == Way::Careful {
-                        self.learn(&batch, &outcomes);
-                    }
                     let mut open = Vec::new();
                     for (operation, outcome) in batch.into_iter().zip(outcomes) {
                         match outcome {
@@ -271,36 +269,21 @@ impl Coalescer {
                     (batch, way) = (open, Way::Walking);
                 }
                 // Only those that need the bucket shall suffer.
-                Err(error) if batch.len() > 1 && way != Way::Careful && is_held(&error) => way = Way::Careful,
+                Err(error) if way != Way::Hasty && is_held(&error) => {
+                    let found = self.0.held.found(batch.iter().map(|operation| &operation.take)).await;
+                    way = if found.is_subset(&over) { Way::Hasty } else { way.anew() };
+                    over.extend(found);
+                }
                 // One operation must not take the others down with it.
                 Err(error)
                     if batch.len() > 1 && (is_of_one(&error) || is_held(&error) || error.is_transient()) =>
                 {
                     let second = batch.split_off(batch.len() / 2);
-                    Box::pin(self.settle(batch, way.anew(), &mut None)).await;
+                    Box::pin(self.settle(batch, way.anew(), over.clone(), &mut None)).await;
                     (batch, way) = (second, way.anew());
                 }
-                Err(error) => {
-                    if is_held(&error) {
-                        batch.iter().for_each(|operation| self.0.held.add(&operation.take));
-                    }
-                    return self.fail(batch, error);
-                }
+                Err(error) => return self.fail(batch, error),
             }
-        }
-    }
-
-    /// Remembers which buckets are held, by a statement that did not wait for them.
-    fn learn(&self, batch: &[Operation], outcomes: &[Option<Outcome>]) {
-        let settled = || batch.iter().zip(outcomes);
-        for (operation, outcome) in settled() {
-            // A refusal says nothing of the row: it may have been decided by another.
-            if let Some(Outcome::Decided(Decision::Granted(_)) | Outcome::GivenBack) = outcome {
-                self.0.held.remove(&operation.take);
-            }
-        }
-        for (operation, _) in settled().filter(|(_, outcome)| matches!(outcome, Some(Outcome::Busy))) {
-            self.0.held.add(&operation.take);
         }
     }
 
@@ -309,6 +292,7 @@ impl Coalescer {
         &self,
         batch: &[Operation],
         way: Way,
+        over: &Buckets,
         drive: &mut Option<Drive>,
     ) -> Result<Vec<Option<Outcome>>, CallError> {
         let debits = batch.iter().filter(|operation| operation.want == Want::Debit).count() as u64;
@@ -318,7 +302,7 @@ impl Coalescer {
         });
         let is_wanted = || batch.iter().any(Operation::is_wanted);
         let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        let outcomes = outlived(self.outcomes(batch, way), &self.0.gone, is_wanted, hand_on).await;
+        let outcomes = outlived(self.outcomes(batch, way, over), &self.0.gone, is_wanted, hand_on).await;
         ScopeGuard::into_inner(unsure);
         outcomes
     }

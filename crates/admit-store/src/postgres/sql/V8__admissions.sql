@@ -34,7 +34,7 @@ CREATE FUNCTION {schema}.admit(
     least_costs double precision[], rates double precision[], bursts double precision[],
     line_buckets integer[], line_costs double precision[], line_rates double precision[], line_bursts double precision[],
     run_lines integer[], run_times integer[],
-    at timestamptz, lock_timeout_ms integer, careful boolean
+    at timestamptz, lock_timeout_ms integer, free_buckets boolean[]
 ) RETURNS TABLE (
     decided_at timestamptz, bucket_tokens double precision[], bucket_refilled_at timestamptz[], granted integer[],
     claimed_keys bytea[], fences bigint[], taken_number bigint, record {schema}.idempotency_records
@@ -128,7 +128,7 @@ BEGIN
         INTO decided_at, bucket_tokens, bucket_refilled_at, granted
         FROM {schema}.take_many(
             scopes, keys, least_costs, rates, bursts, line_buckets, line_costs, line_rates, line_bursts,
-            run_lines, left_of_run, decided_at, lock_timeout_ms, careful
+            run_lines, left_of_run, decided_at, lock_timeout_ms, free_buckets
         ) AS t;
 
         left_of_run := granted;
