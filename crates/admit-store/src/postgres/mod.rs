@@ -97,10 +97,11 @@ impl PostgresStore {
         Ok(Self { database, config, migrated, rules, coalescer, admissions, budgets, records })
     }
 
-    /// How many takes, and admissions with a take, were sent whose answer never came, since the store was connected. Each may
-    /// have debited its buckets, and was told as unavailable. A key that was claimed so is in flight until its lease lapses; where
-    /// the terms are [`OnLapse::StayBlocked`](admit::idempotency::OnLapse::StayBlocked) it is then blocked until its time is
-    /// over, though nothing ran.
+    /// How many takes, and admissions with a take, were sent whose answer never came, since the store was connected, and how many
+    /// keys that were claimed for nobody could not be freed. Each may have debited its buckets, and was told as unavailable, if
+    /// to anybody. A key that was claimed so is in flight until its lease lapses; where the terms are
+    /// [`OnLapse::StayBlocked`](admit::idempotency::OnLapse::StayBlocked) it is then blocked until its time is over, though nothing
+    /// ran.
     pub fn unanswered_takes(&self) -> u64 {
         self.coalescer.unanswered() + self.admissions.unanswered()
     }

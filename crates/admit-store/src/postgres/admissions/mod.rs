@@ -309,17 +309,25 @@ impl Admissions {
     }
 
     /// Nobody waits for this any more, and it was admitted: gives back what was debited, and frees the key. Where that fails,
-    /// the tokens stay spent and the lease lapses.
+    /// the tokens stay spent, and the key is in flight until its lease lapses, or blocked until its time is over.
     fn undo(&self, ticket: Ticket, asked: Asked) {
         self.0.coalescer.abandoned(asked.take, false);
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let shared = self.0.clone();
-            runtime.spawn(async move {
-                if let Err(error) = shared.records.release(&shared.database, &ticket, asked.now).await {
-                    tracing::debug!(error = %admit::Causes(&error), "a key that nobody waits for was not freed");
-                }
-            });
-        }
+        let shared = self.0.clone();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return shared.not_freed(&Undone::RuntimeEnded);
+        };
+        runtime.spawn(async move {
+            if let Err(error) = shared.records.release(&shared.database, &ticket, asked.now).await {
+                shared.not_freed(&error);
+            }
+        });
+    }
+}
+
+impl Shared {
+    fn not_freed(&self, error: &dyn std::error::Error) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(error = %admit::Causes(error), "a key that was claimed for nobody could not be freed");
     }
 }
 
