@@ -37,6 +37,8 @@ pub(super) struct QueueFull {
 pub(super) enum TooLong {
     #[error("the statements before it took longer than {0:?}")]
     ToBegin(Duration),
+    #[error("no connection was free within {0:?} to fetch the response")]
+    WithoutConnection(Duration),
     /// It may never be taken, as by a drive in a runtime that nobody runs.
     #[error("no answer came within {0:?} of its turn")]
     ToEnd(Duration),

@@ -9,7 +9,7 @@ use admit_testbed::Postgres;
 use futures::future::join_all;
 
 use crate::coalescing::{kind, session};
-use crate::{INGEST, READ, charge, rules};
+use crate::{INGEST, READ, charge, lock_waits, rules};
 
 /// Two replicas whose statements wait for rows up to half a second.
 async fn two(postgres: &Postgres) -> [PostgresStore; 2] {
@@ -136,4 +136,31 @@ async fn admissions_of_two_replicas_find_the_bucket_free_that_nobody_holds() {
         tokio::time::timeout(Duration::from_secs(60), replica).await.expect("hangs").unwrap();
     }
     holder.batch_execute("ROLLBACK").await.unwrap();
+}
+
+/// What gives back is not undone because its caller has gone. So the statement that had one was never handed on, and all waited
+/// behind it for as long as statements wait for locks.
+#[tokio::test]
+async fn nobody_waits_behind_what_is_given_back_by_those_who_left() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let (stuck, free) = ([charge(INGEST, "stuck", 1.0, "5/hour")], [charge(READ, "free", 1.0, "5/hour")]);
+    for one in [&stuck, &stuck, &free] {
+        assert!(store.take(one, Now::Store).await.unwrap().is_granted());
+    }
+    let holder = hold(&postgres).await;
+    tokio::select! {
+        _ = store.refund(&stuck) => panic!("the row is held"),
+        () = lock_waits(&postgres, "1") => {}
+    }
+    assert!(store.take(&free, Now::Store).await.unwrap().is_granted());
+    lock_waits(&postgres, "1").await;
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    let left = format!("SELECT tokens FROM admit.rate_budgets WHERE scope = '{INGEST}'");
+    while !postgres.psql(&left).unwrap().starts_with('4') {
+        tokio::task::yield_now().await; // It was given back all the same.
+    }
 }

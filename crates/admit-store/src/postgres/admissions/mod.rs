@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use super::coalescer::{Coalescer, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
 use super::held::Buckets;
-use super::outlived::outlived;
+use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Queue, TooLong, Waits};
 use super::{PostgresConfig, PostgresStore, outage, records};
 use statement::Answer;
@@ -134,7 +134,7 @@ impl Admissions {
         let waits = self.0.waits.to_begin;
         match timeout(waits, self.0.looks.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(_)) | Err(_) => Err(Undone::from(TooLong::ToBegin(waits)).unavailable()),
+            Ok(Err(_)) | Err(_) => Err(Undone::from(TooLong::WithoutConnection(waits)).unavailable()),
         }
     }
 
@@ -219,7 +219,14 @@ impl Admissions {
             });
             let is_wanted = || first.iter().chain(&later).any(Request::is_wanted);
             let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-            let answer = outlived(self.send(&first, hasty, &over), &self.0.gone, is_wanted, hand_on).await;
+            let answer = outlived(
+                self.send(&first, hasty, &over),
+                &self.0.gone,
+                is_wanted,
+                Unwanted::Cancelled,
+                hand_on,
+            )
+            .await;
             ScopeGuard::into_inner(unsure);
             match answer {
                 Ok(answer) => return self.tell(first, later, answer),

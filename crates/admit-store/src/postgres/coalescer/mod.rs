@@ -20,7 +20,7 @@ use tokio_postgres::error::SqlState;
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
 use super::held::{Buckets, Held};
-use super::outlived::outlived;
+use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
@@ -116,7 +116,10 @@ impl Coalescer {
         };
         match self.done(Want::Debit, Some(stamp), take, now, for_good).await? {
             Outcome::Decided(decision) => Ok(decision),
-            Outcome::GivenBack | Outcome::Busy => Err(Undone::Busy.unavailable()),
+            // Who is busy was told so.
+            Outcome::GivenBack | Outcome::Busy => {
+                Err(CallError::Answer("a take was given back".into()).into())
+            }
         }
     }
 
@@ -124,7 +127,9 @@ impl Coalescer {
     pub(super) async fn refund(&self, take: Take) -> Result<(), Unavailable> {
         match self.done(Want::GiveBack, None, take, Now::Store, true).await? {
             Outcome::GivenBack => Ok(()),
-            Outcome::Decided(_) | Outcome::Busy => Err(Undone::Busy.unavailable()),
+            Outcome::Decided(_) | Outcome::Busy => {
+                Err(CallError::Answer("what was to be given back was taken".into()).into())
+            }
         }
     }
 
@@ -300,9 +305,12 @@ impl Coalescer {
         let unsure = scopeguard::guard(debits, |debits| {
             self.0.unanswered.fetch_add(debits, Ordering::Relaxed);
         });
-        let is_wanted = || batch.iter().any(Operation::is_wanted);
+        let is_waited_for = || batch.iter().any(Operation::is_waited_for);
+        let gives_back = batch.iter().any(|operation| operation.want == Want::GiveBack);
+        let unwanted = if gives_back { Unwanted::Ends } else { Unwanted::Cancelled };
         let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        let outcomes = outlived(self.outcomes(batch, way, over), &self.0.gone, is_wanted, hand_on).await;
+        let outcomes =
+            outlived(self.outcomes(batch, way, over), &self.0.gone, is_waited_for, unwanted, hand_on).await;
         ScopeGuard::into_inner(unsure);
         outcomes
     }
@@ -341,7 +349,11 @@ impl Coalescer {
 impl Operation {
     /// Whether it is to be done: a take that nobody waits for is not; what gives back is.
     fn is_wanted(&self) -> bool {
-        self.want == Want::GiveBack || self.caller.as_ref().is_none_or(|caller| !caller.is_closed())
+        self.want == Want::GiveBack || self.is_waited_for()
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| !caller.is_closed())
     }
 
     fn answer(self, answer: Answered) {
