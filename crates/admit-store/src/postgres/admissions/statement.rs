@@ -65,14 +65,14 @@ impl Admissions {
     ) -> Result<Answer, CallError> {
         let now = requests.first().map_or(Now::Store, |request| request.asked.now);
         let asked = || requests.iter().map(|request| &request.asked);
-        let batch = Batch::of(asked().map(|asked| (Want::Debit, &asked.take)));
+        let batch = Batch::of(asked().map(|asked| (Want::Debit, &asked.take)))?;
         let keys: Vec<&[u8]> = asked().map(|asked| asked.key.as_bytes().as_slice()).collect();
         let fingerprints: Vec<&[u8]> = asked().map(|asked| asked.fingerprint.as_bytes().as_slice()).collect();
         let leases: Vec<i64> = asked().map(|asked| micros(asked.terms.lease)).collect();
         let ttls: Vec<i64> = asked().map(|asked| micros(asked.terms.ttl)).collect();
         let stay_blocked: Vec<bool> =
             asked().map(|asked| asked.terms.on_lapse == OnLapse::StayBlocked).collect();
-        let (runs, told) = (batch.runs(), batch.told(now, &self.0.database, hasty, over));
+        let (runs, told) = (batch.runs()?, batch.told(now, &self.0.database, hasty, over)?);
         let asked_of_keys: [Param<'_>; 6] = [
             (&keys, Type::BYTEA_ARRAY),
             (&fingerprints, Type::BYTEA_ARRAY),
@@ -124,7 +124,8 @@ impl Answer {
         let open = self.verdicts.iter_mut().zip(requests).filter(|(verdict, _)| verdict.is_none());
         for ((verdict, Request { asked, .. }), outcome) in open.zip(outcomes) {
             *verdict = match outcome {
-                Outcome::Busy | Outcome::GivenBack => None,
+                Outcome::Busy => None,
+                Outcome::GivenBack => return Err(wrong("a take was given back")),
                 Outcome::Decided(Decision::Refused(refusal)) => Some(Verdict::Refused(refusal)),
                 Outcome::Decided(Decision::Granted(grant)) => {
                     let fence = claimed.remove(asked.key.as_bytes().as_slice());

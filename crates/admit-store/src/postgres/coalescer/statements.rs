@@ -69,7 +69,7 @@ impl Coalescer {
         {
             return Ok(vec![Some(self.send_one(alone).await?)]);
         }
-        let batch = Batch::of(operations.iter().map(|operation| (operation.want, &operation.take)));
+        let batch = Batch::of(operations.iter().map(|operation| (operation.want, &operation.take)))?;
         match batch.totals() {
             Some(totals) if way == Way::Paying && over.is_empty() => {
                 self.send_each(operations, &batch, &totals).await
@@ -118,7 +118,7 @@ impl Coalescer {
         over: &Buckets,
     ) -> Result<Vec<Outcome>, CallError> {
         let now = operations.first().map_or(Now::Store, |operation| operation.now);
-        let told = batch.told(now, &self.0.database, way == Way::Hasty, over);
+        let told = batch.told(now, &self.0.database, way == Way::Hasty, over)?;
         let sent = self.0.clock.now();
         let row = self.0.database.row(&self.0.statements.many, &told.params()).await?;
         let each = operations.iter().map(|operation| (operation.want, &operation.take));
