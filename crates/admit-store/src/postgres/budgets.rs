@@ -81,9 +81,7 @@ impl PostgresStore {
         }
         Ok(deleted)
     }
-}
 
-impl PostgresStore {
     /// Debits all charges, or none. What nobody waits for any more is given back unless it is taken `for_good`.
     pub(crate) async fn decide(
         &self,

@@ -100,8 +100,8 @@ impl Database {
     }
 
     /// What the SQL functions take as the bound of their waits for locks.
-    pub(super) fn lock_timeout_ms(&self) -> &i32 {
-        &self.0.lock_timeout_ms
+    pub(super) fn lock_timeout_ms(&self) -> i32 {
+        self.0.lock_timeout_ms
     }
 
     /// The same for a statement that waits as long as it may, or hardly.
@@ -121,23 +121,6 @@ impl Database {
     /// The same for a statement that gives many.
     pub(super) async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         (|| self.attempt(sql, params)).retry(retries()).when(CallError::is_transient).await
-    }
-
-    /// Runs a statement that deletes up to `batch` rows and tells how many, until it finds fewer.
-    pub(super) async fn sweep(
-        &self,
-        sql: &str,
-        params: &[Param<'_>],
-        batch: i32,
-    ) -> Result<u64, Unavailable> {
-        let mut total = 0;
-        loop {
-            let deleted = get::<i64>(&self.row(sql, params).await?, 0)?;
-            total += deleted.unsigned_abs();
-            if deleted < i64::from(batch) {
-                return Ok(total);
-            }
-        }
     }
 
     async fn attempt(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {

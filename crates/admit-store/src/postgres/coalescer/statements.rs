@@ -100,7 +100,7 @@ impl Coalescer {
             (&batch.bounds.rates, Type::FLOAT8_ARRAY),
             (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
             (&moment(now), Type::TIMESTAMPTZ),
-            (self.0.database.lock_timeout_ms(), Type::INT4),
+            (&self.0.database.lock_timeout_ms(), Type::INT4),
         ];
         let row = self.0.database.row(&self.0.statements.each, &params).await?;
         let takes = operations.iter().map(|operation| &operation.take);
