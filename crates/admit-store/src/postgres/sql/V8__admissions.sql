@@ -23,8 +23,8 @@ RETURN GREATEST(expires_at, lease_until) <= at
 --   2. buckets, in the order of (scope, key);
 --   3. new records, in the order of their keys. Another statement of this kind that makes the same record has its buckets
 --      already, and one that only claims needs none.
--- A key that was lost to another between the look and the claim undoes all of it with a serialization failure. So nobody waits
--- for a key while he holds buckets, but for the end of a statement that has all it needs. Only a record that is made and then
+-- A key that was lost to another between the look and the claim undoes all of it with a serialization failure. A statement that
+-- holds buckets waits for a key only if its owner needs nothing more and is about to commit. Only a record that is made and then
 -- locked by a longer transaction, such as that of a service which completes it, both in the instant between the last look and the
 -- INSERT, is waited for until the lock timeout.
 CREATE FUNCTION {schema}.admit(
