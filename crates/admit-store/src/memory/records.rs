@@ -38,7 +38,7 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Option<Claim> {
-        self.table.lock_one(key).get().and_then(|record| record.look(fingerprint, terms, now))
+        self.table.lock_one(&key).get().and_then(|record| record.look(fingerprint, terms, now))
     }
 
     pub(super) fn claim(
@@ -102,7 +102,7 @@ impl Records {
         now: Timestamp,
         grant: impl Fn() -> Result<G, R>,
     ) -> Option<Result<(Claim, Option<G>), R>> {
-        let locked = self.table.lock_one(key);
+        let locked = self.table.lock_one(&key);
         let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
         let (claim, record) = Record::claim(locked.get(), key, fingerprint, fence, terms, now);
         let Some(record) = record else { return Some(Ok((claim, None))) };
@@ -121,7 +121,7 @@ impl Records {
     }
 
     pub(super) fn renew(&self, ticket: &Ticket, terms: &Terms, now: Timestamp) -> Result<Ticket, TicketLost> {
-        let mut locked = self.table.lock_one(ticket.key);
+        let mut locked = self.table.lock_one(&ticket.key);
         let kept = locked.get_mut().ok_or(TicketLost)?;
         let (record, ticket) = kept.clone().renew(ticket, terms, now)?;
         *kept = record;
@@ -138,7 +138,7 @@ impl Records {
     ) -> Result<(), TicketLost> {
         let outcome = self.book(outcome.clone(), now);
         let booked = outcome_bytes(&outcome);
-        let mut locked = self.table.lock_one(ticket.key);
+        let mut locked = self.table.lock_one(&ticket.key);
         let completed = locked.get_mut().ok_or(TicketLost).and_then(|kept| {
             *kept = kept.clone().complete(ticket, outcome, terms, now)?;
             Ok(())
@@ -168,7 +168,7 @@ impl Records {
     }
 
     pub(super) fn release(&self, ticket: &Ticket, now: Timestamp) -> Result<(), TicketLost> {
-        let locked = self.table.lock_one(ticket.key);
+        let locked = self.table.lock_one(&ticket.key);
         locked.get().ok_or(TicketLost)?.release(ticket, now)?;
         locked.remove();
         Ok(())
@@ -198,7 +198,7 @@ impl Records {
 
     #[cfg(feature = "conformance")]
     pub(super) fn record(&self, key: RecordKey) -> Option<Record> {
-        self.table.lock_one(key).get().cloned()
+        self.table.lock_one(&key).get().cloned()
     }
 }
 

@@ -45,6 +45,7 @@ mod retention;
 mod scope_check;
 mod shape;
 mod statement_error;
+mod sweep;
 mod tls;
 
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub use tokio_postgres;
 use admissions::Admissions;
 use coalescer::Coalescer;
 use database::Database;
+use sweep::Sweep;
 
 /// Buckets and idempotency records in PostgreSQL. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -74,7 +76,8 @@ pub struct PostgresStore {
     rules: Arc<Rules>,
     coalescer: Coalescer,
     admissions: Admissions,
-    budgets: Arc<budgets::Statements>,
+    peek: Arc<budgets::Peek>,
+    sweep: Arc<Sweep>,
     records: Arc<records::Statements>,
 }
 
@@ -89,12 +92,13 @@ impl PostgresStore {
         let database = Database::new(&config)?;
         let migrated = migrate::migrate(&config, &database, &rules.scopes).await?.map(Arc::from);
         raise_retention(&config, &database, &rules).await?;
-        let budgets = Arc::new(budgets::Statements::new(database.schema()));
+        let peek = Arc::new(budgets::Peek::new(database.schema()));
+        let sweep = Arc::new(Sweep::new(database.schema()));
         let records = Arc::new(records::Statements::new(database.schema()));
         let coalescer = Coalescer::new(database.clone(), &config);
         let admissions = Admissions::new(database.clone(), &config, coalescer.clone(), records.clone());
         let (config, rules) = (Arc::new(config), Arc::new(rules));
-        Ok(Self { database, config, migrated, rules, coalescer, admissions, budgets, records })
+        Ok(Self { database, config, migrated, rules, coalescer, admissions, peek, sweep, records })
     }
 
     /// How many takes, and admissions with a take, were sent whose answer never came, since the store was connected, and how many

@@ -11,7 +11,7 @@ use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::Postgres;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, SETTINGS, charge, lock_waits, patient, rules, store};
+use crate::{INGEST, READ, SETTINGS, charge, lock_waits, logged, patient, rules, store};
 
 fn key(name: &str) -> RecordKey {
     RecordKey::new("tenant", "POST", "/orders", name)
@@ -29,14 +29,7 @@ fn runs(verdict: &Result<Verdict, AdmissionError>) -> bool {
 
 /// How many statements the server was sent so far, those of `psql` left out.
 fn statements(postgres: &Postgres) -> usize {
-    let log = || std::fs::read_to_string(postgres.home().path().join("log")).unwrap();
-    let marks = |log: &str| log.matches("LOG:  so far").count();
-    let before = marks(&log());
-    postgres.psql("DO $$ BEGIN RAISE LOG 'so far'; END $$").unwrap();
-    while marks(&log()) == before {
-        std::thread::yield_now(); // The log is written behind the answer.
-    }
-    log().lines().filter(|line| line.contains("execute <unnamed>")).count()
+    logged(postgres).lines().filter(|line| line.contains("execute <unnamed>")).count()
 }
 
 /// Once a request was looked up, charged and claimed by a round trip each.
@@ -225,6 +218,20 @@ async fn of_a_key_that_two_pools_admit_one_runs() {
     assert_eq!(postgres.psql(there).unwrap(), format!("{KEYS}|{KEYS}"));
     let left: f64 = postgres.psql("SELECT max(tokens) FROM admit.rate_budgets").unwrap().parse().unwrap();
     assert!((1000.0 - KEYS as f64..1000.0 - KEYS as f64 + 20.0).contains(&left), "{left}"); // It refills.
+}
+
+/// Where a statement had one request alone, those with its key that were to come after it were told its error.
+#[tokio::test]
+async fn a_request_that_fails_takes_none_with_its_key_with_it() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let check = format!("ALTER TABLE admit.rate_budgets ADD CHECK (scope <> '{READ}')");
+    postgres.psql(&check).unwrap();
+    let (good, bad) = ([charge(INGEST, "k", 1.0, "10/s")], [charge(READ, "k", 1.0, "10/s")]);
+    let verdicts = join_all([&bad, &bad, &good, &bad].map(|charges| admit(&store, charges, "one"))).await;
+    assert!(verdicts[..2].iter().all(|verdict| matches!(verdict, Err(AdmissionError::Budgets(_)))));
+    assert!(runs(&verdicts[2]), "{verdicts:?}");
+    assert!(matches!(verdicts[3], Ok(Verdict::Taken(Claim::InFlight { .. }))), "{verdicts:?}");
 }
 
 /// A connection cut off at any instant leaves both the debit and the claim, or neither; and what is granted is debited.

@@ -60,6 +60,23 @@ async fn many_takes_share_a_statement() {
     );
 }
 
+/// So many takes of many buckets are two statements at once, by halves of the buckets. Each bucket is still first come, first
+/// served, and some of each half have buckets that run dry.
+#[tokio::test]
+async fn a_batch_in_two_statements_keeps_the_order_on_each_bucket() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let take = async |turn: usize| {
+        let one = [charge(INGEST, &format!("{}", turn % 40), 1.0, "7/hour")];
+        store.take(&one, at(0)).await.unwrap().is_granted()
+    };
+    let answers = join_all((0..800).map(take)).await;
+    for (turn, granted) in answers.into_iter().enumerate() {
+        assert_eq!(granted, turn / 40 < 7, "take {turn}");
+    }
+    assert_eq!(tokens(&postgres), vec!["0"; 40]);
+}
+
 /// A caller that went away before its take was sent was never debited; one that went away while it was in flight gets its
 /// tokens back.
 #[tokio::test]

@@ -53,6 +53,18 @@ async fn lock_waits(postgres: &admit_testbed::Postgres, count: &str) {
     }
 }
 
+/// What the server has logged so far.
+fn logged(postgres: &admit_testbed::Postgres) -> String {
+    let log = || std::fs::read_to_string(postgres.home().path().join("log")).unwrap();
+    let marks = |log: &str| log.matches("LOG:  so far").count();
+    let before = marks(&log());
+    postgres.psql("DO $$ BEGIN RAISE LOG 'so far'; END $$").unwrap();
+    while marks(&log()) == before {
+        std::thread::yield_now(); // The log is written behind the answer.
+    }
+    log()
+}
+
 /// An error with all its causes, as a log shows it.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());

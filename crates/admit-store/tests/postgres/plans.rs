@@ -177,6 +177,29 @@ async fn plans_made_for_a_small_table_hold_for_a_large_one() {
     assert!(!reads_all(&plans[last..]), "{}", &plans[last..]);
 }
 
+/// Where the statistics told of one row, the only plan that was left had so high a cost that the server compiled it, for 200 ms a
+/// take.
+#[tokio::test]
+async fn no_plan_is_compiled_for_a_table_of_one_row() {
+    let postgres = Postgres::fast().unwrap();
+    store(&postgres.url()).await;
+    let one = "ARRAY['ingest_node'], ARRAY[md5('1')::uuid]";
+    let calls = format!(
+        "SET jit = on; SET auto_explain.log_analyze = on; \
+         SELECT admit.take_one('ingest_node', md5('1')::uuid, 1, 1, 5, NULL, 9); ANALYZE; \
+         SELECT admit.take_each({one}, '{{1}}', '{{1}}', '{{5}}', NULL, 9); \
+         SELECT admit.take_many({one}, '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{1}}', \
+         NULL, 9, false); \
+         SELECT * FROM admit.admit(ARRAY[sha256('')], ARRAY[sha256('')], '{{1}}', '{{1}}', '{{false}}', '{{1}}', {one}, \
+         '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{1}}', NULL, 9, false)"
+    );
+    let plans = plans(&postgres, &calls);
+    assert!(plans.contains("rate_budgets") && !plans.contains("JIT:"), "{plans}");
+    let compile = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'admit'::regnamespace \
+                   AND proconfig::text LIKE '%enable_%' AND proconfig::text NOT LIKE '%jit=off%'";
+    assert_eq!(postgres.psql(compile).unwrap(), "0");
+}
+
 const ROWS_WITHOUT_ANALYZE: &str = "
     INSERT INTO admit.rate_budgets
     SELECT 'ingest_node', md5(i::text)::uuid, 1, now() FROM generate_series(10, 20000) AS i;

@@ -251,7 +251,8 @@ impl Admissions {
                     let error = OfAll(Arc::new(error));
                     let kind = outage::kind(&error.0);
                     let failed = || Unavailable::new("PostgreSQL", error.clone()).of_kind(kind);
-                    return first.into_iter().chain(later).for_each(|request| request.fail(failed()));
+                    self.put_back(later); // They were not in it.
+                    return first.into_iter().for_each(|request| request.fail(failed()));
                 }
             }
         }

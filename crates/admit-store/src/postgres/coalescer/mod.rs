@@ -1,8 +1,8 @@
 //! Takes and refunds that wait for the statement in flight, and share the next.
 //!
-//! There is no timer: a take that comes while nothing is in flight goes at once. One statement is in flight at a time, so
-//! that operations on a bucket keep the order in which they came; a second connection would gain nothing on a hot bucket,
-//! whose row it would wait for.
+//! There is no timer: a take that comes while nothing is in flight goes at once. A bucket is in one statement at a time, so that
+//! operations on it keep the order in which they came; a second connection would gain nothing on a hot bucket, whose row it
+//! would wait for. Where a batch has many buckets, each half of them has a statement.
 
 mod alone;
 mod statements;
@@ -12,7 +12,7 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use admit::{Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
+use admit::{Clock, Decision, Key, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
 use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::error::SqlState;
@@ -25,6 +25,9 @@ use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
 use statements::{Statements, Way};
+
+/// The fewest operations that are worth two statements at once.
+const WORTH_TWO_STATEMENTS: usize = 256;
 
 /// Clones share the queue.
 #[derive(Clone)]
@@ -245,7 +248,12 @@ impl Coalescer {
             late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
         }
         let over = self.0.held.still(batch.iter().map(|operation| &operation.take)).await;
-        self.settle(batch, Way::Paying, over, drive).await;
+        let other = other_half(&mut batch);
+        if other.is_empty() {
+            return self.settle(batch, Way::Paying, over, drive).await;
+        }
+        let paying = |half, over| async move { self.settle(half, Way::Paying, over, &mut None).await };
+        tokio::join!(paying(batch, over.clone()), paying(other, over));
     }
 
     /// Until all are answered; those that need one of the buckets that are passed `over` hear that somebody holds it. `drive` may be
@@ -361,6 +369,15 @@ impl Operation {
             let _ = caller.send(answer); // Nobody waits: it was not done.
         }
     }
+}
+
+/// Takes half of the buckets out of a large batch, for a statement that another of the server's processes works on. Nothing if a
+/// take needs several buckets, which may lie in both.
+fn other_half(batch: &mut Vec<Operation>) -> Vec<Operation> {
+    let halved = batch.len() >= WORTH_TWO_STATEMENTS && batch.iter().all(|one| one.take.lines().len() == 1);
+    let is_odd = |key: Key| key.as_bytes().iter().fold(0, |all, byte| all ^ byte) % 2 == 1;
+    let is_other = |one: &mut Operation| one.take.lines().iter().any(|line| is_odd(line.key));
+    if halved { batch.extract_if(.., is_other).collect() } else { Vec::new() }
 }
 
 /// Whether somebody held a row for longer than the lock timeout.
