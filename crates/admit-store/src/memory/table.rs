@@ -193,17 +193,6 @@ impl<K: Copy + Eq + Hash, V> LockedOne<'_, K, V> {
         self.entries.slots.at_mut(self.place?)
     }
 
-    /// Sets the value, and returns the one before.
-    ///
-    /// # Errors
-    /// [`NoRoom`] if the key has none and the table takes no more.
-    pub(super) fn put(mut self, value: V) -> Result<Option<V>, NoRoom> {
-        match self.get_mut() {
-            Some(before) => Ok(Some(std::mem::replace(before, value))),
-            None => self.insert(value).map(|()| None),
-        }
-    }
-
     /// Sets the value of a key that has none. Apart, so that the way of keys that have one stays short.
     ///
     /// # Errors

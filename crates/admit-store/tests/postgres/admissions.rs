@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms};
+use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, RecordKey, Response, Terms};
 use admit::{
     AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyStore, Now, TakeError,
     Timestamp, UnavailableKind, Verdict, one_by_one,
@@ -157,7 +157,7 @@ async fn replays_share_a_statement_and_not_their_responses() {
         (SELECT array_agg(fingerprint) FROM admit.idempotency_records), \
         array_fill(1::bigint, ARRAY[20]), array_fill(1::bigint, ARRAY[20]), array_fill(true, ARRAY[20]), \
         array_fill(1, ARRAY[20]), '{ingest}', ARRAY[gen_random_uuid()], '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', \
-        NULL, '{20}', NULL, 100, false) WHERE taken_number IS NOT NULL";
+        NULL, '{20}', NULL, 100, NULL) WHERE taken_number IS NOT NULL";
     let sizes: Vec<usize> =
         postgres.psql(shared).unwrap().lines().map(|size| size.trim().parse().unwrap()).collect();
     assert!(sizes.len() == 20 && sizes.iter().all(|&size| size < 300), "{sizes:?}");
@@ -319,6 +319,48 @@ async fn an_admission_that_nobody_waits_for_is_undone() {
     {
         tokio::task::yield_now().await;
     }
+}
+
+/// A key that was claimed for nobody and could not be freed was told at debug and counted nowhere; it may be blocked for its
+/// whole time though nothing ran.
+#[tokio::test]
+async fn a_key_that_cannot_be_freed_is_counted() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let one = [charge(INGEST, "k", 1.0, "0.01/s burst 10")];
+    let terms = Terms { on_lapse: OnLapse::StayBlocked, ..Terms::default() };
+    let payload = Fingerprint::of("payload");
+    let blocked = async |name: &str| store.look(&key(name), &payload, &terms, Now::Store).await.unwrap();
+    assert!(runs(&admit(&store, &one, "first").await));
+    let client = other_session(&postgres).await;
+    let admit_nobody = async |name: &str| {
+        client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+        let key = key(name);
+        tokio::select! {
+            _ = store.admit(&one, &key, &payload, &terms, Now::Store) => panic!("the row is locked"),
+            () = lock_waits(&postgres, "1") => {}
+        }
+        client.batch_execute("ROLLBACK").await.unwrap();
+        assert!(runs(&admit(&store, &one, &format!("after {name}")).await));
+    };
+    admit_nobody("freed").await;
+    while blocked("freed").await.is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.unanswered_takes(), 0);
+
+    postgres.psql("DROP FUNCTION admit.idempotency_release").unwrap();
+    admit_nobody("blocked").await;
+    let counted = async {
+        while store.unanswered_takes() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), counted).await.expect("it is counted");
+    assert!(blocked("blocked").await.is_some());
 }
 
 /// A record that a service's transaction has locked holds up nobody: who wants its key is told that it is in flight.

@@ -7,6 +7,7 @@ mod coalescing;
 mod completion;
 mod encryption;
 mod fences;
+mod held;
 mod law;
 mod migrations;
 mod outage;

@@ -33,7 +33,7 @@ fn plans(postgres: &Postgres, sql: &str) -> String {
 fn many(buckets: &str, costs: &str, run_lines: &str, run_times: &str) -> String {
     format!(
         "SELECT admit.take_many({buckets}, '{costs}', '{{1,1}}', '{{5,5}}', '{{1,2}}', '{costs}', '{{1,1}}', '{{5,5}}', \
-         {run_lines}, '{run_times}', NULL, 9, false)"
+         {run_lines}, '{run_times}', NULL, 9, NULL)"
     )
 }
 
@@ -74,13 +74,15 @@ async fn every_statement_finds_its_rows_by_an_index() {
             many(&two, "{1,99}", "'{2}'", "{1}"),
             &["rate_budgets_pkey"],
         ),
+        (format!("SELECT admit.held_buckets({two}, 9, 9)"), &["rate_budgets_pkey"]),
+        (format!("SELECT admit.held_buckets({new}, 9, 9)"), &["rate_budgets_pkey"]),
         (format!("SELECT admit.peek({two}, NULL)"), &["rate_budgets_pkey"]),
         (
             // A record that is over, one that is not, and a new one.
             format!(
                 "SELECT admit.admit(ARRAY[sha256('7'), sha256('8'), sha256('new')], array_fill(sha256(''), ARRAY[3]), \
                  '{{9,9,9}}', '{{9,9,9}}', '{{f,f,f}}', '{{1,1,1}}', ARRAY['secret_read_node'], ARRAY[{key}], \
-                 '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{3}}', NULL, 9, false)"
+                 '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{3}}', NULL, 9, NULL)"
             ),
             &["idempotency_records_pkey", "rate_budgets_pkey"],
         ),

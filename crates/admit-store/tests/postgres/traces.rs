@@ -89,7 +89,7 @@ async fn a_lost_race_does_not_wait_for_the_disk() {
     let many = |scopes: &str, keys: &str, n: &str, numbers: &str, lines: &str| {
         format!(
             "admit.take_many({scopes}, {keys}, {n}, {n}, {n}, {numbers}, {n}, {n}, {n}, {lines}, '{{1}}', \
-             '2000-01-01', 60000, false)"
+             '2000-01-01', 60000, NULL)"
         )
     };
     let hot = many(&format!("ARRAY['{INGEST}']"), &format!("ARRAY['{key}'::uuid]"), "'{1}'", "'{1}'", "NULL");
@@ -166,7 +166,7 @@ async fn the_sweep_leaves_what_a_take_that_waits_has_seen() {
     let take = format!(
         "SELECT (admit.take_many(ARRAY['{INGEST}', '{READ}'], ARRAY['{key}'::uuid, '{key}'], \
          '{{1,3590}}', '{{1,1}}', '{{1,3600}}', '{{1,2}}', '{{1,3590}}', '{{1,1}}', '{{1,3600}}', '{{2}}', '{{1}}', \
-         NULL, 600000, false)).granted = '{{1}}'"
+         NULL, 600000, NULL)).granted = '{{1}}'"
     );
     let (granted, deleted) = tokio::join!(taker.query_one(&take, &[]), async {
         let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";

@@ -19,8 +19,8 @@ use tokio_postgres::error::SqlState;
 
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
-use super::held::Held;
-use super::outlived::outlived;
+use super::held::{Buckets, Held};
+use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
@@ -99,12 +99,12 @@ impl Coalescer {
     pub(super) fn new(database: Database, config: &PostgresConfig) -> Self {
         Self(Arc::new(Shared {
             statements: Statements::new(database.schema()),
+            held: Held::new(database.clone()),
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),
             waits: config.waits(),
             refusals: Refusals::new(config.refusals),
-            held: Held::new(MonotonicClock::start()),
             clock: MonotonicClock::start(),
             gone: Notify::new(),
             unanswered: AtomicU64::new(0),
@@ -119,7 +119,10 @@ impl Coalescer {
         };
         match self.done(Want::Debit, Some(stamp), take, now, for_good).await? {
             Outcome::Decided(decision) => Ok(decision),
-            Outcome::GivenBack | Outcome::Busy => Err(Undone::Busy.unavailable()),
+            // Who is busy was told so.
+            Outcome::GivenBack | Outcome::Busy => {
+                Err(CallError::Answer("a take was given back".into()).into())
+            }
         }
     }
 
@@ -127,7 +130,9 @@ impl Coalescer {
     pub(super) async fn refund(&self, take: Take) -> Result<(), Unavailable> {
         match self.done(Want::GiveBack, None, take, Now::Store, true).await? {
             Outcome::GivenBack => Ok(()),
-            Outcome::Decided(_) | Outcome::Busy => Err(Undone::Busy.unavailable()),
+            Outcome::Decided(_) | Outcome::Busy => {
+                Err(CallError::Answer("what was to be given back was taken".into()).into())
+            }
         }
     }
 
@@ -242,28 +247,31 @@ impl Coalescer {
         for late in batch.extract_if(.., is_late) {
             late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
         }
-        let apart = self.0.held.part(&mut batch, |operation| &operation.take);
+        let over = self.0.held.still(batch.iter().map(|operation| &operation.take)).await;
         let other = other_half(&mut batch);
-        if other.is_empty() && apart.is_empty() {
-            return self.settle(batch, Way::Paying, drive).await;
+        if other.is_empty() {
+            return self.settle(batch, Way::Paying, over, drive).await;
         }
-        let paying = |half| async move { self.settle(half, Way::Paying, &mut None).await };
-        tokio::join!(paying(batch), paying(other));
-        self.settle(apart, Way::Careful, drive).await;
+        let paying = |half, over| async move { self.settle(half, Way::Paying, over, &mut None).await };
+        tokio::join!(paying(batch, over.clone()), paying(other, over));
     }
 
-    /// Until all are answered. `drive` may be handed on while they are the last that this one has to settle.
-    async fn settle(&self, mut batch: Vec<Operation>, mut way: Way, drive: &mut Option<Drive>) {
+    /// Until all are answered; those that need one of the buckets that are passed `over` hear that somebody holds it. `drive` may be
+    /// handed on while they are the last that this one has to settle.
+    async fn settle(
+        &self,
+        mut batch: Vec<Operation>,
+        mut way: Way,
+        mut over: Buckets,
+        drive: &mut Option<Drive>,
+    ) {
         loop {
             batch.retain(Operation::is_wanted);
             if batch.is_empty() {
                 return;
             }
-            match self.outlived(&batch, way, drive).await {
+            match self.outlived(&batch, way, &over, drive).await {
                 Ok(outcomes) => {
-                    if way == Way::Careful {
-                        self.learn(&batch, &outcomes);
-                    }
                     let mut open = Vec::new();
                     for (operation, outcome) in batch.into_iter().zip(outcomes) {
                         match outcome {
@@ -274,36 +282,21 @@ impl Coalescer {
                     (batch, way) = (open, Way::Walking);
                 }
                 // Only those that need the bucket shall suffer.
-                Err(error) if batch.len() > 1 && way != Way::Careful && is_held(&error) => way = Way::Careful,
+                Err(error) if way != Way::Hasty && is_held(&error) => {
+                    let found = self.0.held.found(batch.iter().map(|operation| &operation.take)).await;
+                    way = if found.is_subset(&over) { Way::Hasty } else { way.anew() };
+                    over.extend(found);
+                }
                 // One operation must not take the others down with it.
                 Err(error)
                     if batch.len() > 1 && (is_of_one(&error) || is_held(&error) || error.is_transient()) =>
                 {
                     let second = batch.split_off(batch.len() / 2);
-                    Box::pin(self.settle(batch, way.anew(), &mut None)).await;
+                    Box::pin(self.settle(batch, way.anew(), over.clone(), &mut None)).await;
                     (batch, way) = (second, way.anew());
                 }
-                Err(error) => {
-                    if is_held(&error) {
-                        batch.iter().for_each(|operation| self.0.held.add(&operation.take));
-                    }
-                    return self.fail(batch, error);
-                }
+                Err(error) => return self.fail(batch, error),
             }
-        }
-    }
-
-    /// Remembers which buckets are held, by a statement that did not wait for them.
-    fn learn(&self, batch: &[Operation], outcomes: &[Option<Outcome>]) {
-        let settled = || batch.iter().zip(outcomes);
-        for (operation, outcome) in settled() {
-            // A refusal says nothing of the row: it may have been decided by another.
-            if let Some(Outcome::Decided(Decision::Granted(_)) | Outcome::GivenBack) = outcome {
-                self.0.held.remove(&operation.take);
-            }
-        }
-        for (operation, _) in settled().filter(|(_, outcome)| matches!(outcome, Some(Outcome::Busy))) {
-            self.0.held.add(&operation.take);
         }
     }
 
@@ -312,6 +305,7 @@ impl Coalescer {
         &self,
         batch: &[Operation],
         way: Way,
+        over: &Buckets,
         drive: &mut Option<Drive>,
     ) -> Result<Vec<Option<Outcome>>, CallError> {
         let debits = batch.iter().filter(|operation| operation.want == Want::Debit).count() as u64;
@@ -319,9 +313,12 @@ impl Coalescer {
         let unsure = scopeguard::guard(debits, |debits| {
             self.0.unanswered.fetch_add(debits, Ordering::Relaxed);
         });
-        let is_wanted = || batch.iter().any(Operation::is_wanted);
+        let is_waited_for = || batch.iter().any(Operation::is_waited_for);
+        let gives_back = batch.iter().any(|operation| operation.want == Want::GiveBack);
+        let unwanted = if gives_back { Unwanted::Ends } else { Unwanted::Cancelled };
         let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        let outcomes = outlived(self.outcomes(batch, way), &self.0.gone, is_wanted, hand_on).await;
+        let outcomes =
+            outlived(self.outcomes(batch, way, over), &self.0.gone, is_waited_for, unwanted, hand_on).await;
         ScopeGuard::into_inner(unsure);
         outcomes
     }
@@ -360,7 +357,11 @@ impl Coalescer {
 impl Operation {
     /// Whether it is to be done: a take that nobody waits for is not; what gives back is.
     fn is_wanted(&self) -> bool {
-        self.want == Want::GiveBack || self.caller.as_ref().is_none_or(|caller| !caller.is_closed())
+        self.want == Want::GiveBack || self.is_waited_for()
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| !caller.is_closed())
     }
 
     fn answer(self, answer: Answered) {

@@ -7,6 +7,7 @@ ALTER FUNCTION {schema}.refund SET jit = off;
 ALTER FUNCTION {schema}.take_one SET jit = off;
 ALTER FUNCTION {schema}.take_each SET jit = off;
 ALTER FUNCTION {schema}.take_many SET jit = off;
+ALTER FUNCTION {schema}.held_buckets SET jit = off;
 ALTER FUNCTION {schema}.admit SET jit = off;
 ALTER FUNCTION {schema}.delete_idle_pages SET jit = off;
 ALTER FUNCTION {schema}.idempotency_look SET jit = off;
