@@ -18,9 +18,6 @@ use crate::lingering::Lingering;
 
 /// What hyper gets in the place of a mistake: no head and no chunk has a zero byte, and the empty line has it look.
 const REFUSED: &[u8] = b"\0\r\n\r\n";
-/// An answer of up to this many bytes, its head included, is written in one piece: to copy it takes less than to have the system
-/// gather its pieces.
-const JOINED_BYTES: usize = 1 << 10;
 /// How much of a line is looked at, in bytes. A line about the length of a body is no longer.
 const LINE_BYTES: usize = 64;
 
@@ -234,16 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let mut joined = [0; JOINED_BYTES];
-        let mut length = 0;
-        for slice in slices {
-            let Some(room) = joined.get_mut(length..length + slice.len()) else {
-                return Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-            };
-            room.copy_from_slice(slice);
-            length += slice.len();
-        }
-        Pin::new(&mut self.stream).poll_write(cx, &joined[..length])
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
