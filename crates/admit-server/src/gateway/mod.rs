@@ -142,7 +142,7 @@ impl Gateway {
         let UpstreamLimits { idle, total, .. } = shared.upstreams.limits;
         let clock = shared.clock;
         let upload = Upload::new(body, clock, idle, reserved.clone());
-        let mut limits = Limits { clock, began: clock.now(), total, idle, alarm: Alarm::default() };
+        let limits = Limits { clock, began: clock.now(), total, idle, alarm: Alarm::default() };
         let mut failure = Failure::Connect; // Of the last upstream; there is one.
         // Where all of them have refused the request unread, the first is asked once more.
         // Where nothing is left to try, the head need not be kept.
@@ -157,7 +157,7 @@ impl Gateway {
             let target = &member.target;
             let request = Request::from_parts(parts, upload.clone());
             let sending = target.send(request, path.clone(), upgrade.is_some());
-            let head = shared.head(sending, &upload, &mut limits).await;
+            let head = shared.head(sending, &upload, &limits).await;
             let (failed, cause) = match head {
                 Ok((response, lease)) => {
                     shared.rotation.take_in(member);
@@ -214,9 +214,9 @@ impl Shared {
         &self,
         sending: impl Future<Output = Result<T, Unanswered>>,
         upload: &Upload,
-        limits: &mut Limits,
+        limits: &Limits,
     ) -> Result<T, (Failure, Option<Unanswered>)> {
-        let (clock, mut alarm) = (self.clock, std::mem::take(&mut limits.alarm));
+        let (clock, mut alarm) = (self.clock, Alarm::default()); // Its own: the time between pieces may be shorter.
         upload.passed(clock.now());
         let left = || {
             let now = clock.now();
@@ -238,9 +238,7 @@ impl Shared {
             }
             Poll::Pending => alarm.poll(cx, left).map(|failure| Err((failure, None))),
         });
-        let sent = sent.await;
-        limits.alarm = alarm;
-        sent
+        sent.await
     }
 
     /// Tells operators: metrics each time, and the log unless it `is_known`, for while an upstream is away each request meets

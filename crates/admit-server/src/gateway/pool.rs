@@ -97,12 +97,18 @@ impl Shared {
     fn idle(&self) -> Option<SendRequest<Upload>> {
         let oldest = self.oldest();
         let mut idle = self.lock();
-        // One whose response has just ended may have to be looked at by its task first.
-        let ready = idle
-            .connections
-            .iter()
-            .rposition(|(since, connection)| *since >= oldest && connection.is_ready())?;
-        Some(idle.connections.remove(ready).1)
+        for i in (0..idle.connections.len()).rev() {
+            let (since, connection) = &idle.connections[i];
+            if *since < oldest {
+                return None; // As are all before it.
+            }
+            if connection.is_closed() {
+                idle.connections.remove(i); // Of an upstream that closes each there would be many.
+            } else if connection.is_ready() {
+                return Some(idle.connections.remove(i).1);
+            } // Else its task has still to see that its response has ended.
+        }
+        None
     }
 
     /// Since when a connection may be unused.
