@@ -22,7 +22,7 @@ const MAX_HELD: usize = 1_024;
 const KEPT: Duration = Duration::from_secs(10);
 
 /// How long a look waits for a bucket: longer than others who take hold a row.
-const WAIT_MS: i32 = 50;
+const WAIT_MS: i32 = 200;
 
 /// How long it waits for all of them. The rest is looked at without a wait.
 const PATIENCE_MS: i32 = 1_000;

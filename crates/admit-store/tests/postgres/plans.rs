@@ -189,9 +189,9 @@ async fn no_plan_is_compiled_for_a_table_of_one_row() {
          SELECT admit.take_one('ingest_node', md5('1')::uuid, 1, 1, 5, NULL, 9); ANALYZE; \
          SELECT admit.take_each({one}, '{{1}}', '{{1}}', '{{5}}', NULL, 9); \
          SELECT admit.take_many({one}, '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{1}}', \
-         NULL, 9, false); \
+         NULL, 9, NULL); \
          SELECT * FROM admit.admit(ARRAY[sha256('')], ARRAY[sha256('')], '{{1}}', '{{1}}', '{{false}}', '{{1}}', {one}, \
-         '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{1}}', NULL, 9, false)"
+         '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{1}}', NULL, 9, NULL)"
     );
     let plans = plans(&postgres, &calls);
     assert!(plans.contains("rate_budgets") && !plans.contains("JIT:"), "{plans}");
