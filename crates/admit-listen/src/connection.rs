@@ -3,24 +3,20 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use axum::Router;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::framing::Guarded;
 use crate::protocol::{Protocol, detect};
-use crate::requests::Requests;
+use crate::requests::{Connection, Requests};
 use crate::stream::{Streams, idle};
-use crate::{Encrypted, Limits, Peer, Tls};
+use crate::{Answers, Encrypted, Limits, Peer, Tls};
 
 /// hyper takes no smaller buffer.
 const MIN_HEAD_BYTES: usize = 8 << 10;
@@ -40,7 +36,7 @@ const FAULTY_STREAMS: usize = 128;
 /// What the connections of a listener share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
-    pub(crate) router: TowerToHyperService<Router>,
+    pub(crate) answers: Answers,
     pub(crate) tls: Option<Tls>,
     pub(crate) limits: Limits,
     /// The listener accepts nothing more.
@@ -81,18 +77,10 @@ impl Shared {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Some((protocol, stream)) = self.soon(detect(stream, permit)).await else { return };
-        let (running, runs) = watch::channel(0);
-        let switched = Arc::new(AtomicBool::new(false));
-        let requests = Requests {
-            router: self.router,
-            peer,
-            encrypted,
-            protocol,
-            headers: self.limits.headers,
-            running,
-            switched: switched.clone(),
-            shutdown: self.shutdown.clone(),
-        };
+        // A token of the connection's own: the listener's has a lock, which all of its connections would wait for.
+        let shutdown = self.shutdown.child_token();
+        let of = Connection { peer, encrypted, protocol, headers: self.limits.headers, shutdown };
+        let requests = Requests::new(self.answers, of);
         match protocol {
             Protocol::Http1 => {
                 let mut http = http1::Builder::new();
@@ -100,21 +88,22 @@ impl Shared {
                     .header_read_timeout(self.limits.head_time)
                     .max_headers(self.limits.headers)
                     .max_buf_size(self.limits.head_bytes.max(MIN_HEAD_BYTES));
-                let stream = TokioIo::new(Guarded::new(stream, switched));
+                let stream = TokioIo::new(Guarded::new(stream, requests.switched()));
                 let connection = http.serve_connection(stream, requests).with_upgrades();
                 // The time limit on heads ends idle connections as well.
                 drive(
                     connection,
                     http1::UpgradeableConnection::graceful_shutdown,
-                    self.closing,
+                    self.closing.child_token(),
                     std::future::pending,
                 )
                 .await;
             }
             Protocol::Http2 => {
+                let (shutdown, runs) = (self.shutdown.child_token(), requests.running());
                 let connection = http2(&self.limits).serve_connection(TokioIo::new(stream), requests);
                 let idle = || idle(runs.clone(), self.limits.idle_time);
-                drive(connection, http2::Connection::graceful_shutdown, self.shutdown, idle).await;
+                drive(connection, http2::Connection::graceful_shutdown, shutdown, idle).await;
             }
         }
     }

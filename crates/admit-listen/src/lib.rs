@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod answers;
 mod connection;
 mod framing;
 mod limits;
@@ -33,14 +34,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
+pub use answers::{Answering, Answers};
 pub use limits::Limits;
 pub use requests::{Encrypted, Peer};
 pub use tls::{Tls, TlsError, TlsFiles, identity, roots};
@@ -56,8 +56,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled, then lets the requests that run end. A connection speaks HTTP/1.1, or HTTP/2 from
 /// its first byte on, as clients of gRPC do. When this is dropped, its connections break off.
-pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdown: CancellationToken) {
-    serve_tls(listener, router, None, limits, shutdown, None).await;
+pub async fn serve(
+    listener: TcpListener,
+    answers: impl Into<Answers>,
+    limits: Limits,
+    shutdown: CancellationToken,
+) {
+    serve_tls(listener, answers, None, limits, shutdown, None).await;
 }
 
 /// [`serve`], encrypted if there is something to encrypt with. HTTP/2 is then what clients ask for in their handshake
@@ -65,7 +70,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, shutdo
 /// connection and holds up no other. Connections are spread over the workers, if there are any.
 pub async fn serve_tls(
     listener: TcpListener,
-    router: Router,
+    answers: impl Into<Answers>,
     tls: Option<Tls>,
     limits: Limits,
     shutdown: CancellationToken,
@@ -74,7 +79,7 @@ pub async fn serve_tls(
     let permits = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();
     let shared = Shared {
-        router: TowerToHyperService::new(router),
+        answers: answers.into(),
         tls,
         limits,
         shutdown: shutdown.clone(),

@@ -1,4 +1,4 @@
-//! What each request of a connection meets before the router, and each answer behind it.
+//! What each request of a connection meets before it is answered, and each answer behind it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::CONNECTION;
@@ -15,10 +15,10 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
-use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::answers::{Answering, Answers};
 use crate::protocol::Protocol;
 use crate::stream::{Answer, Running};
 
@@ -30,53 +30,108 @@ pub struct Peer(pub SocketAddr);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encrypted;
 
-/// The requests of one connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Requests {
-    pub(crate) router: TowerToHyperService<Router>,
+/// What is known of a connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
     pub(crate) peer: Peer,
     pub(crate) encrypted: Option<Encrypted>,
     pub(crate) protocol: Protocol,
-    /// The most headers. HTTP/1.1 has counted them itself.
+    /// The most headers of a request. HTTP/1.1 has counted them itself.
     pub(crate) headers: usize,
-    pub(crate) running: watch::Sender<usize>,
-    /// Is set when the connection begins to speak another protocol.
-    pub(crate) switched: Arc<AtomicBool>,
     pub(crate) shutdown: CancellationToken,
+}
+
+/// The requests of one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    answers: Answers,
+    connection: Arc<Connection>,
+    running: watch::Sender<usize>,
+    /// Is set when the connection begins to speak another protocol.
+    switched: Arc<AtomicBool>,
+}
+
+impl Requests {
+    pub(crate) fn new(answers: Answers, connection: Connection) -> Self {
+        let (running, _) = watch::channel(0);
+        Self { answers, connection: Arc::new(connection), running, switched: Arc::default() }
+    }
+
+    /// How many run, if the connection is one of HTTP/2.
+    pub(crate) fn running(&self) -> watch::Receiver<usize> {
+        self.running.subscribe()
+    }
+
+    pub(crate) fn switched(&self) -> Arc<AtomicBool> {
+        self.switched.clone()
+    }
 }
 
 impl Service<Request<Incoming>> for Requests {
     type Response = Response;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+    type Future = Answered;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let running = Running::start(&self.running);
-        if request.headers().len() > self.headers {
+    fn call(&self, request: Request<Incoming>) -> Answered {
+        let Connection { peer, encrypted, protocol, headers, .. } = *self.connection;
+        let is_connect = *request.method() == Method::CONNECT; // Behind which comes a tunnel.
+        let then = match protocol {
+            Protocol::Http1 => Then::Http1 {
+                connection: self.connection.clone(),
+                switched: self.switched.clone(),
+                is_connect,
+            },
+            Protocol::Http2 => Then::Http2(Some(Running::start(&self.running))),
+        };
+        if request.headers().len() > headers {
             let refusal = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response();
-            return Box::pin(std::future::ready(Ok(refusal)));
+            return Answered { answering: Box::pin(std::future::ready(refusal)), then };
         }
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(self.peer);
-        if let Some(encrypted) = self.encrypted {
+        request.extensions_mut().insert(peer);
+        if let Some(encrypted) = encrypted {
             request.extensions_mut().insert(encrypted);
         }
-        let is_connect = *request.method() == Method::CONNECT; // Behind which comes a tunnel.
-        let response = self.router.call(request);
-        let (protocol, switched, shutdown) = (self.protocol, self.switched.clone(), self.shutdown.clone());
-        Box::pin(async move {
-            let mut response = response.await?;
-            if protocol == Protocol::Http2 {
-                return Ok(response.map(|body| Body::new(Answer::new(body, running))));
+        Answered { answering: self.answers.answer(request), then }
+    }
+}
+
+/// An answer, and what is done to it.
+pub(crate) struct Answered {
+    answering: Answering,
+    then: Then,
+}
+
+enum Then {
+    Http1 {
+        connection: Arc<Connection>,
+        switched: Arc<AtomicBool>,
+        is_connect: bool,
+    },
+    /// Its stream is told of its body.
+    Http2(Option<Running>),
+}
+
+impl Future for Answered {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut response = ready!(self.answering.as_mut().poll(cx));
+        match &mut self.then {
+            Then::Http1 { connection, switched, is_connect } => {
+                let status = response.status();
+                if status == StatusCode::SWITCHING_PROTOCOLS || *is_connect && status.is_success() {
+                    switched.store(true, Ordering::Release);
+                } else if connection.shutdown.is_cancelled() {
+                    // hyper closes the connection behind such an answer.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
             }
-            let status = response.status();
-            if status == StatusCode::SWITCHING_PROTOCOLS || is_connect && status.is_success() {
-                switched.store(true, Ordering::Release);
-            } else if shutdown.is_cancelled() {
-                // hyper closes the connection behind such an answer.
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            Then::Http2(running) => {
+                let running = running.take();
+                response = response.map(|body| Body::new(Answer::new(body, running)));
             }
-            Ok(response)
-        })
+        }
+        Poll::Ready(Ok(response))
     }
 }

@@ -80,20 +80,27 @@ impl<F: Future<Output = ()>> Future for Stalling<F> {
     }
 }
 
-/// A request that runs. It has ended when its answer has been given whole.
+/// A request that runs. It has ended when its answer has been given whole. Who waits is told only of the first that begins
+/// and the last that ends: it is the connection that waits, and each time it is told it looks at all of its streams.
 #[derive(Debug)]
 pub(crate) struct Running(watch::Sender<usize>);
 
 impl Running {
     pub(crate) fn start(running: &watch::Sender<usize>) -> Self {
-        running.send_modify(|running| *running += 1);
+        running.send_if_modified(|running| {
+            *running += 1;
+            *running == 1
+        });
         Self(running.clone())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.send_modify(|running| *running = running.saturating_sub(1));
+        self.0.send_if_modified(|running| {
+            *running = running.saturating_sub(1);
+            *running == 0
+        });
     }
 }
 
@@ -119,11 +126,11 @@ pub(crate) struct Answer {
     body: Body,
     /// What was not given yet of the last frame.
     rest: Bytes,
-    _running: Running,
+    _running: Option<Running>,
 }
 
 impl Answer {
-    pub(crate) fn new(body: Body, running: Running) -> Self {
+    pub(crate) fn new(body: Body, running: Option<Running>) -> Self {
         Self { body, rest: Bytes::new(), _running: running }
     }
 

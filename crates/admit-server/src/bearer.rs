@@ -34,17 +34,23 @@ pub(crate) fn guard_calls(router: Router, policy: &Arc<Policy>) -> Router {
     }
 }
 
+/// Why a request may not ask for decisions; nothing if it may.
+pub(crate) fn refusal(policy: &Policy, headers: &HeaderMap) -> Option<Problem> {
+    let may_ask = policy.server.decisions.tokens.is_empty() || may_ask(policy, headers);
+    (!may_ask).then(|| unknown("send a decision token as a bearer token"))
+}
+
 async fn check(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
-    match may_ask(&policy, request.headers()) {
-        true => next.run(request).await,
-        false => unknown("send a decision token as a bearer token").into_response(),
+    match refusal(&policy, request.headers()) {
+        None => next.run(request).await,
+        Some(refusal) => refusal.into_response(),
     }
 }
 
 async fn check_call(State(policy): State<Arc<Policy>>, request: Request, next: Next) -> Response {
-    match may_ask(&policy, request.headers()) {
-        true => next.run(request).await,
-        false => unknown("send a decision token as a bearer token").into_response_to(request.headers()),
+    match refusal(&policy, request.headers()) {
+        None => next.run(request).await,
+        Some(refusal) => refusal.into_response_to(request.headers()),
     }
 }
 

@@ -29,6 +29,21 @@ pub(crate) fn bounded(ahead: &ReadAhead, body: Body, max: usize) -> Body {
     Body::new(Bounded { body, held: ahead.hold(), left: max, ends: None })
 }
 
+/// What the caller of a call is told whose body did not end in time.
+pub(crate) fn too_slow() -> Status {
+    Status::deadline_exceeded("the body did not arrive in time")
+}
+
+/// Whose body is longer than it may be.
+pub(crate) fn too_long() -> Status {
+    Status::out_of_range("the body is too long")
+}
+
+/// For whose body there is no room.
+pub(crate) fn no_room() -> Status {
+    Status::unavailable("there is no room for the body")
+}
+
 struct Bounded {
     body: Body,
     held: Held,
@@ -51,17 +66,17 @@ impl HttpBody for Bounded {
             Poll::Pending => {
                 let ends = self.ends.get_or_insert_with(|| Box::pin(timeout(TIME_LIMIT, pending())));
                 if ends.as_mut().poll(cx).is_ready() {
-                    return failed(Status::deadline_exceeded("the body did not arrive in time"));
+                    return failed(too_slow());
                 }
             }
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 match self.left.checked_sub(length) {
                     Some(left) => self.left = left,
-                    None => return failed(Status::out_of_range("the body is too long")),
+                    None => return failed(too_long()),
                 }
                 if !self.held.add(length) {
-                    return failed(Status::unavailable("there is no room for the body"));
+                    return failed(no_room());
                 }
             }
             _ => {}

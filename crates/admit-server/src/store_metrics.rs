@@ -84,12 +84,6 @@ impl StoreMetrics {
         let labels = CallLabels { store, operation };
         Call { metrics: self, labels, began: self.clock.now(), ended: false }
     }
-
-    fn count(&self, kind: UnavailableKind) {
-        self.errors.get_or_create(&KindLabel { kind: kind.as_str() }).inc();
-        // A bound of this process says nothing of a server.
-        self.up.set(i64::from(kind == UnavailableKind::Full));
-    }
 }
 
 impl Call<'_> {
@@ -98,8 +92,21 @@ impl Call<'_> {
         self.ended = true;
         self.observe();
         match answer {
+            // A take may have been refused by what the process remembers, and the store not asked.
+            Ok(()) if self.labels.operation == "take" => {}
             Ok(()) => drop(self.metrics.up.set(1)),
-            Err(kind) => self.metrics.count(kind),
+            Err(kind) => self.count(kind),
+        }
+    }
+
+    fn count(&self, kind: UnavailableKind) {
+        self.metrics.errors.get_or_create(&KindLabel { kind: kind.as_str() }).inc();
+        match kind {
+            UnavailableKind::Full => {} // A bound of this process says nothing of a server.
+            // Somebody may hold the one row that it needs. A peek waits for no row, and in SQLite it is the whole file.
+            UnavailableKind::TimedOut
+                if self.labels.store == "postgres" && self.labels.operation != "peek" => {}
+            _ => drop(self.metrics.up.set(0)),
         }
     }
 
@@ -113,7 +120,36 @@ impl Call<'_> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         if !self.ended && self.observe() >= GIVEN_UP {
-            self.metrics.count(UnavailableKind::TimedOut);
+            self.count(UnavailableKind::TimedOut);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A refusal that needs no store said that it is up; one row that somebody held said that it is down.
+    #[test]
+    fn a_store_is_up_or_down_by_what_asked_it() {
+        let metrics = StoreMetrics::register(&mut Registry::default());
+        let cases = [
+            ("peek", Ok(()), 1),
+            ("take", Err(UnavailableKind::TimedOut), 1),
+            ("refund", Err(UnavailableKind::TimedOut), 1),
+            ("take", Err(UnavailableKind::Full), 1),
+            ("take", Err(UnavailableKind::Refused), 0),
+            ("take", Ok(()), 0),
+            ("take", Err(UnavailableKind::Full), 0),
+            ("refund", Ok(()), 1),
+            ("peek", Err(UnavailableKind::TimedOut), 0),
+            ("admit", Ok(()), 1),
+        ];
+        for (i, (operation, answer, up)) in cases.into_iter().enumerate() {
+            metrics.begin("postgres", operation).end(answer);
+            assert_eq!(metrics.up.get(), up, "{i}: {operation}");
+        }
+        metrics.begin("sqlite", "refund").end(Err(UnavailableKind::TimedOut));
+        assert_eq!(metrics.up.get(), 0, "the file is locked");
     }
 }

@@ -45,7 +45,7 @@ async fn a_changed_certificate_is_taken_and_a_broken_one_keeps_the_one_before() 
     let members = format!("{tls}{}", budget("1000/second"));
     let files = [("server.pem", one.as_str()), ("server.key", one_key.as_str())];
     let place = Place::with_files("memory:", &members, &files).await;
-    let server = Server::start_tls(place.running.router(), place.running.certificates().main.clone()).await;
+    let server = Server::start_tls(place.running.answers(), place.running.certificates().main.clone()).await;
     assert!(is_served(&server, &one).await && !is_served(&server, &two).await);
 
     // One file after the other: between the two they do not go together, and what was before stays.

@@ -202,6 +202,73 @@ async fn what_was_sent_is_not_sent_again_and_without_any_upstream_it_is_502() {
     }
 }
 
+/// Answers each request on a connection by the number of the connection and the host that was asked for, and closes it behind
+/// the answer to `/last`, without having said so.
+async fn numbered() -> (SocketAddr, AbortOnDropHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepting = async move {
+        for number in 1.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let (mut head, mut piece) = (String::new(), [0; 1024]);
+                loop {
+                    let read = stream.read(&mut piece).await.unwrap();
+                    head.push_str(str::from_utf8(&piece[..read]).unwrap());
+                    if read == 0 {
+                        return;
+                    }
+                    if !head.ends_with("\r\n\r\n") {
+                        continue;
+                    }
+                    let host = head.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+                    let body = format!("{number} {host}");
+                    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                    if head.starts_with("GET /last ") {
+                        return;
+                    }
+                    head.clear();
+                }
+            });
+        }
+    };
+    (address, AbortOnDropHandle::new(tokio::spawn(accepting)))
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_and_one_that_was_closed_meanwhile_is_replaced() {
+    let (address, _accepting) = numbered().await;
+    let (gateway, metrics) = gateway(&format!("upstream = \"http://{address}\"")).await;
+    // On one connection, as each worker has connections of its own.
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    let mut ask = async |path: &str| {
+        client.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+        let (mut answer, mut piece) = (String::new(), [0; 1024]);
+        while !answer.ends_with(" a") {
+            let read = client.read(&mut piece).await.unwrap();
+            assert!(read > 0, "{answer}");
+            answer.push_str(str::from_utf8(&piece[..read]).unwrap());
+        }
+        answer.lines().last().unwrap().to_owned()
+    };
+    for (path, number) in [("/", 1), ("/", 1), ("/last", 1), ("/", 2), ("/", 2)] {
+        assert_eq!(ask(path).await, format!("{number} a"));
+    }
+    assert_eq!(failures(&metrics, "broke_off"), 0);
+}
+
+#[tokio::test]
+async fn a_request_of_http_1_0_without_a_host_has_that_of_the_upstream() {
+    let (address, _accepting) = numbered().await;
+    let (gateway, _) = gateway(&format!("upstream = \"http://{address}\"")).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with(&format!("1 {address}")), "{answer}");
+}
+
 #[tokio::test]
 async fn an_upstream_that_takes_too_long_is_504_or_breaks_off() {
     let never = get(async || std::future::pending::<&str>().await);

@@ -136,31 +136,46 @@ macro_rules! on {
     };
 }
 
+/// The same for a call that is waited for. What stores of other processes and files need for it is much, and is put aside:
+/// each request holds room for what its calls need, and one in memory needs next to nothing.
+macro_rules! on_waiting {
+    ($any:expr, $store:ident => $call:expr) => {
+        match $any {
+            #[cfg(feature = "memory")]
+            AnyStore::Memory($store) => $call.await,
+            #[cfg(feature = "sqlite")]
+            AnyStore::Sqlite($store) => Box::pin($call).await,
+            #[cfg(feature = "postgres")]
+            AnyStore::Postgres($store) => Box::pin($call).await,
+        }
+    };
+}
+
 impl BudgetStore for AnyStore {
     fn rules(&self) -> &Rules {
         on!(self, store => store.rules())
     }
 
     async fn take(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        on!(self, store => store.take(charges, now).await)
+        on_waiting!(self, store => store.take(charges, now))
     }
 
     async fn peek(&self, charges: &[Charge], now: Now) -> Result<Decision, TakeError> {
-        on!(self, store => store.peek(charges, now).await)
+        on_waiting!(self, store => store.peek(charges, now))
     }
 
     async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
-        on!(self, store => store.refund(charges).await)
+        on_waiting!(self, store => store.refund(charges))
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
-        on!(self, store => store.delete_idle(now).await)
+        on_waiting!(self, store => store.delete_idle(now))
     }
 }
 
 macro_rules! via {
     ($any:expr, $method:ident($($argument:expr),*)) => {
-        on!($any, store => store.$method($($argument),*).await)
+        on_waiting!($any, store => store.$method($($argument),*))
     };
 }
 
@@ -191,7 +206,7 @@ impl Leader for AnyStore {
         lease: Duration,
         now: Now,
     ) -> Result<Option<Leadership>, Unavailable> {
-        on!(self, store => store.lead(name, holder, lease, now).await)
+        on_waiting!(self, store => store.lead(name, holder, lease, now))
     }
 }
 

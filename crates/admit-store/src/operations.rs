@@ -78,8 +78,10 @@ impl AnyStore {
     }
 
     /// How many takes may have debited their buckets, and were granted to nobody, since it was opened: those whose answer never
-    /// came, and those of callers that went away which could not be given back. So much less was admitted. In memory there
-    /// are none.
+    /// came, and those of callers that went away which could not be given back. So much less was admitted. A key that was claimed
+    /// so is in flight until its lease lapses; where the terms are
+    /// [`OnLapse::StayBlocked`](admit::idempotency::OnLapse::StayBlocked) it is then blocked until its time is over, though nothing
+    /// ran. In memory there are none.
     pub fn unanswered_takes(&self) -> u64 {
         match self {
             #[cfg(feature = "memory")]

@@ -118,7 +118,7 @@ async fn tables_of_an_older_version_learn_to_keep_it_processes() {
             None => shared.run("DELETE FROM admit_migrations WHERE version = 5"),
             Some(_) => shared.run(
                 "DROP FUNCTION admit.raise_retention; DELETE FROM admit.migrations WHERE version >= 5; \
-                 DROP FUNCTION admit.take_one, admit.take_each, admit.take_many, admit.level, admit.elapsed; \
+                 DROP FUNCTION admit.take_one, admit.take_each, admit.take_many, admit.held_buckets, admit.level, admit.elapsed; \
                  DROP FUNCTION admit.delete_idle, admit.delete_idle_pages, admit.admit, admit.idempotency_is_free; \
                  CREATE FUNCTION admit.delete_idle(idle_micros bigint, at timestamptz, batch integer) RETURNS bigint \
                  LANGUAGE sql RETURN 0",

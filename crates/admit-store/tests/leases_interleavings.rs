@@ -8,20 +8,23 @@
 mod demand;
 #[path = "../src/leases/holding.rs"]
 mod holding;
+#[path = "../src/leases/slice.rs"]
+mod slice;
 
 /// In the place of the leases' own.
 mod latch {
+    use admit::Timestamp;
     use loom::sync::{Arc, Condvar, Mutex};
 
     #[derive(Clone, Debug)]
     pub(super) struct Latch(Arc<(Mutex<bool>, Condvar)>);
 
     impl Latch {
-        pub(super) fn new() -> Self {
+        pub(super) fn new(_: Timestamp) -> Self {
             Self(Arc::new((Mutex::new(false), Condvar::new())))
         }
 
-        pub(super) fn is_expected(&self) -> bool {
+        pub(super) fn is_expected(&self, _: Timestamp) -> bool {
             true
         }
 

@@ -1,5 +1,6 @@
 //! The way of one request through the idempotency layer.
 
+use std::mem;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -36,19 +37,12 @@ enum Sorted<Req> {
 }
 
 /// One request, as far as it has come.
-struct Asked<'r, 'p> {
+struct Asked<'r> {
     parts: &'r Parts,
-    ledger: Ledger<'p>,
-    /// Set once there may be a cause to log.
-    id: Option<CorrelationId>,
+    /// Empty while its run has it.
+    ledger: Ledger,
     /// The key that the client did not send.
     echo: Option<HeaderValue>,
-}
-
-impl Asked<'_, '_> {
-    fn id(&mut self) -> &CorrelationId {
-        self.id.get_or_insert_with(|| CorrelationId::of(self.parts))
-    }
 }
 
 /// Why there is no response of the service.
@@ -85,13 +79,21 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Req: HttpBody<Data = Bytes> + Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
-        let (parts, body) = request.into_parts();
-        let ledger = Ledger::new(self.purse.as_ref(), &parts);
-        let mut asked = Asked { parts: &parts, ledger, id: None, echo: None };
-        let result = match self.sort(&mut asked, body).await {
+        let (mut parts, body) = request.into_parts();
+        let how = match self.settings.protocol.is_call(&parts.headers) {
+            true => None,
+            false => self.policy.idempotent(&parts),
+        };
+        if how.is_some() {
+            parts.extensions.get_or_insert_with(CorrelationId::random); // All that is logged of it has one id.
+        }
+        let ledger = Ledger::new(self.purse.clone(), &parts);
+        let mut asked = Asked { parts: &parts, ledger, echo: None };
+        let result = match self.sort(&mut asked, how, body).await {
             Ok(Sorted::Unkeyed(body)) => match asked.ledger.pay_for_run(&parts).await {
                 Ok(()) => {
-                    let (ledger, mut parts) = (asked.ledger, parts);
+                    let (mut ledger, mut parts) = (asked.ledger, parts);
+                    ledger.settle();
                     if let Some(paid) = ledger.paid() {
                         parts.extensions.insert(paid);
                     }
@@ -110,11 +112,12 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             }
             Err(stopped) => Err(stopped),
         };
+        asked.ledger.settle();
         let mut response = match result {
             Ok(ran) => ran?,
             Err(Stopped::Problem(problem)) => self.settings.protocol.answer(*problem, &parts.headers),
             Err(Stopped::Rejection(rejection) | Stopped::Invalid(rejection)) => {
-                let problem = self.settings.renders.problem(&parts, &rejection, asked.id.as_ref());
+                let problem = self.settings.renders.problem(&parts, &rejection, parts.extensions.get());
                 self.settings.protocol.answer(problem, &parts.headers)
             }
         };
@@ -126,15 +129,16 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     }
 
     /// Finds out whether the request has a key, reading its body only if that takes it.
-    async fn sort<Req>(&self, asked: &mut Asked<'_, '_>, body: Req) -> Result<Sorted<Req>, Stopped>
+    async fn sort<Req>(
+        &self,
+        asked: &mut Asked<'_>,
+        how: Option<Idempotent>,
+        body: Req,
+    ) -> Result<Sorted<Req>, Stopped>
     where
         Req: HttpBody<Data = Bytes>,
     {
         let parts = asked.parts;
-        let how = match self.settings.protocol.is_call(&parts.headers) {
-            true => None,
-            false => self.policy.idempotent(parts),
-        };
         let Some(how) = how else { return Ok(Sorted::Unkeyed(Body::wrap(body))) };
         let glance = request_key::glance(&how, &parts.headers).map_err(Stopped::Invalid)?;
         let Glance::NeedsBody(header_key) = glance else { return Ok(Sorted::Unkeyed(Body::wrap(body))) };
@@ -166,14 +170,14 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     /// Pays before the body is read, where the head has the key: what a run costs if the key is free, else what a replay
     /// costs. So no body takes up memory whose request does not fit its budgets. What becomes of the request is found out
     /// when its fingerprint is known.
-    async fn pay_ahead(&self, asked: &mut Asked<'_, '_>, how: &Idempotent, key: &str) -> Result<(), Stopped> {
+    async fn pay_ahead(&self, asked: &mut Asked<'_>, how: &Idempotent, key: &str) -> Result<(), Stopped> {
         if asked.ledger.is_free() {
             return Ok(());
         }
         let record = request_key::record(how, asked.parts, key);
         let seen = match self.look(how, &record, &request_key::UNKNOWN_PAYLOAD).await {
             Ok(seen) => seen,
-            Err(cause) => return Err(self.unavailable(&cause, asked.id())),
+            Err(cause) => return Err(self.unavailable(&cause, &CorrelationId::of(asked.parts))),
         };
         match seen {
             None => asked.ledger.pay_for_run(asked.parts).await?,
@@ -185,7 +189,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
     /// Runs the request, or replays what it came to before.
     async fn once<I, Req, Res>(
         &self,
-        asked: &mut Asked<'_, '_>,
+        asked: &mut Asked<'_>,
         how: &Idempotent,
         key: &RequestKey,
         mut service: I,
@@ -198,7 +202,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         Req: HttpBody<Data = Bytes> + Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
-        let (parts, id) = (asked.parts, asked.id().clone());
+        let (parts, id) = (asked.parts, CorrelationId::of(asked.parts));
         asked.echo = key.echo();
         let ledger = &mut asked.ledger;
         let mut request = Request::from_parts(parts.clone(), body);
@@ -220,24 +224,25 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                         ledger.give_all_back().await;
                         return Err(Rejection::Overloaded.into());
                     };
-                    let bill = ledger.bill();
-                    if bill.is_none() {
+                    if ledger.pays_with_claim().is_none() {
                         ledger.pay_for_run(parts).await?;
                     }
-                    let attempt = self.detached(how, key, &id).attempt(service, request, permit, bill);
+                    let paid = mem::take(ledger);
+                    let attempt = self.detached(how, key, &id).attempt(service, request, permit, paid);
                     let attempted = tokio::spawn(attempt.instrument(Span::current())).await;
                     let attempted = attempted.map(|(attempt, paid)| {
-                        paid.into_iter().for_each(|paid| ledger.run_is_paid(paid));
+                        *ledger = paid;
                         attempt
                     });
                     match attempted {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
-                        Ok(Attempt::Unpaid(bill, why)) => {
+                        Ok(Attempt::Unpaid(why)) => {
                             // The one step that failed was also to ask for the record.
                             if let Err(TakeError::Unavailable(cause)) = &why {
                                 let _ = self.unavailable(cause, &id);
                             }
-                            return Err(ledger.run_is_not_paid(parts, bill, why).await.into());
+                            let problem = ledger.run_is_not_paid(parts, why).await;
+                            return Err(problem.map_or(Rejection::Internal.into(), Stopped::Problem));
                         }
                         Ok(Attempt::Panicked) => return Err(Rejection::Internal.into()),
                         Ok(Attempt::Broken) => return Err(Rejection::AnswerBroken.into()),
@@ -245,9 +250,13 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                             error!(correlation_id = %id, error = %panicked, "a run ended before its record was settled");
                             return Err(self.told(Keyed::Unrecorded, Rejection::Internal));
                         }
-                        Ok(Attempt::Unavailable(cause)) => {
+                        Ok(Attempt::Unavailable(cause, unpaid)) => {
+                            let unavailable = self.unavailable(&cause, &id);
+                            if let Some(why) = unpaid {
+                                let _ = ledger.run_is_not_paid(parts, Err(why.into())).await;
+                            }
                             ledger.give_all_back().await;
-                            return Err(self.unavailable(&cause, &id));
+                            return Err(unavailable);
                         }
                         Ok(Attempt::Taken(seen, unused, unsent)) => {
                             (service, request) = (unused, unsent);
@@ -263,6 +272,7 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
             };
             looks = true; // Whoever waits for another takes up no place of a run.
             ledger.pay_for_replay(parts).await?;
+            ledger.settle(); // Who leaves while another runs has asked all the same.
             match seen {
                 Claim::Done(Outcome::Response(stored)) => {
                     let Some(response) = replay::replay(stored) else {

@@ -11,7 +11,8 @@ pub const X_CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-
 
 /// An id that stands in the answer to the client and in the log beside the cause, which only the log has.
 ///
-/// An application that has an id for each request puts it into the request's extensions; the layers then use that one.
+/// An application that has an id for each request puts it into the request's extensions; the layers then use that one. Else the
+/// idempotency layer puts one there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorrelationId(String);
 

@@ -15,13 +15,13 @@ use tracing::{Instrument, Span, error};
 
 use crate::body::{self, Body, Read};
 use crate::lease::Renewals;
-use crate::ledger::Bill;
+use crate::ledger::Ledger;
 use crate::observe::{Event, Keyed, Observers};
 use crate::request_key::RequestKey;
 use crate::run::{Recorded, Run};
 use crate::runs::Permit;
 use crate::settling::{Ending, Settling};
-use crate::{Admitted, CorrelationId, replay};
+use crate::{CorrelationId, replay};
 
 /// What a run needs beside the request.
 pub(crate) struct Detached<S> {
@@ -36,9 +36,6 @@ pub(crate) struct Detached<S> {
     pub(crate) correlation_id: CorrelationId,
 }
 
-/// What an attempt to run came to, and what it has paid together with its claim.
-pub(crate) type Attempted<I, Req, Res, E> = (Attempt<I, Req, Res, E>, Option<Admitted>);
-
 /// What an attempt to run came to.
 pub(crate) enum Attempt<I, Req, Res, E> {
     /// It ran: the response, or the service's own error.
@@ -50,9 +47,10 @@ pub(crate) enum Attempt<I, Req, Res, E> {
     /// It did not run, as the key is taken. The service and the request come back.
     Taken(Claim, I, Request<Req>),
     /// It did not run, as its budgets do not cover it, or could not be evaluated.
-    Unpaid(Bill, Result<Refusal, TakeError>),
-    /// It did not run, as the store could not say whether it may.
-    Unavailable(Unavailable),
+    Unpaid(Result<Refusal, TakeError>),
+    /// It did not run, as the store could not say whether it may; nor, if that is told, evaluate the budgets, without
+    /// which it might have run.
+    Unavailable(Unavailable, Option<Unavailable>),
 }
 
 /// The response of a handler, as far as the record is concerned.
@@ -69,22 +67,24 @@ enum Answered<Res> {
 
 /// What a claim came to.
 enum Claimed {
-    Run(Ticket, Renewals, Option<Admitted>),
+    Run(Ticket, Renewals),
     Taken(Claim),
-    Unpaid(Bill, Result<Refusal, TakeError>),
-    Unavailable(Unavailable),
+    Unpaid(Result<Refusal, TakeError>),
+    Unavailable(Unavailable, Option<Unavailable>),
 }
 
 impl<S: IdempotencyStore> Detached<S> {
-    /// Claims the key, together with what is on the bill if there is one, and if that is granted, runs the request and settles
-    /// the record. Not to be dropped half-way: a claim that nobody runs would hold its key until the lease lapses.
+    /// Claims the key, together with what the run has to pay if that is one step, and if that is granted, runs the request
+    /// and settles the record. Not to be dropped half-way: a claim that nobody runs would hold its key until the lease lapses.
+    ///
+    /// The ledger comes back with what the run has paid. If nobody waits for it any more, it gives back what was paid for none.
     pub(crate) async fn attempt<I, Req, Res>(
         self,
         mut service: I,
         mut request: Request<Req>,
         permit: Permit,
-        bill: Option<Bill>,
-    ) -> Attempted<I, Req, Res, I::Error>
+        mut ledger: Ledger,
+    ) -> (Attempt<I, Req, Res, I::Error>, Ledger)
     where
         I: Service<Request<Req>, Response = Response<Res>> + Send + 'static,
         I::Future: Send,
@@ -92,18 +92,13 @@ impl<S: IdempotencyStore> Detached<S> {
         Req: Send + 'static,
         Res: HttpBody<Data = Bytes> + Send + 'static,
     {
-        let claimed = match bill {
-            Some(bill) => self.pay_and_claim(bill).await,
-            None => self.claim(None).await,
+        let (ticket, renewals) = match self.pay_and_claim(&mut ledger).await {
+            Claimed::Run(ticket, renewals) => (ticket, renewals),
+            Claimed::Taken(taken) => return (Attempt::Taken(taken, service, request), ledger),
+            Claimed::Unpaid(why) => return (Attempt::Unpaid(why), ledger),
+            Claimed::Unavailable(cause, unpaid) => return (Attempt::Unavailable(cause, unpaid), ledger),
         };
-        let (ticket, renewals, paid) = match claimed {
-            Claimed::Run(ticket, renewals, paid) => (ticket, renewals, paid),
-            Claimed::Taken(taken) => return (Attempt::Taken(taken, service, request), None),
-            Claimed::Unpaid(bill, why) => {
-                return (Attempt::Unpaid(bill, why), None);
-            }
-            Claimed::Unavailable(cause) => return (Attempt::Unavailable(cause), None),
-        };
+        ledger.settle();
         let running = permit.start(self.key.record);
         let (time, max, limit) = (self.time.clone(), self.max_recorded_body, self.answer_time_limit);
         let run = Run::new(self.key.clone(), ticket.clone(), self.terms.clone(), time, max);
@@ -120,43 +115,46 @@ impl<S: IdempotencyStore> Detached<S> {
         if let Some(ending) = ending {
             Settling { run: self, ticket, ending }.settle(running, kept).await;
         }
-        (attempt, paid)
+        (attempt, ledger)
     }
 
-    /// Pays and claims in one step. Where that fails, and the budgets are such that the request may run uncharged, it claims alone.
-    async fn pay_and_claim(&self, bill: Bill) -> Claimed {
-        let renewals = self.renewals().await;
-        let admitted = renewals.claimed(bill.one_store.admit(&bill.quotas, &self.key, &self.terms)).await;
+    /// Claims. Where what the run has to pay is taken in the same step, and that fails, and the budgets are such that the
+    /// request may run uncharged, it claims alone.
+    async fn pay_and_claim(&self, ledger: &mut Ledger) -> Claimed {
+        let Some(one_store) = ledger.pays_with_claim() else { return self.claim(ledger, None).await };
+        let (quotas, renewals) = (ledger.due_for_run(), self.renewals().await);
+        let admitted = renewals.claimed(one_store.admit(&quotas, &self.key, &self.terms)).await;
         let late = |slow| Err(TakeError::from(Unavailable::timed_out("budget", slow)).into());
         match admitted.unwrap_or_else(late) {
             Ok(Verdict::Run(ticket, grant)) => {
-                Claimed::Run(ticket, renewals, Some(bill.one_store.granted(bill.quotas, grant)))
+                ledger.run_was_granted(grant);
+                Claimed::Run(ticket, renewals)
             }
             Ok(Verdict::Taken(claim)) => Claimed::Taken(claim),
-            Ok(Verdict::Refused(refusal)) => Claimed::Unpaid(bill, Ok(refusal)),
-            Err(AdmissionError::Budgets(TakeError::Unavailable(cause))) if bill.may_go_without() => {
-                self.claim(Some((bill, cause))).await
+            Ok(Verdict::Refused(refusal)) => Claimed::Unpaid(Ok(refusal)),
+            Err(AdmissionError::Budgets(TakeError::Unavailable(cause))) if ledger.may_go_without() => {
+                self.claim(ledger, Some(cause)).await
             }
-            Err(AdmissionError::Budgets(error)) => Claimed::Unpaid(bill, Err(error)),
-            Err(AdmissionError::Records(cause)) => Claimed::Unavailable(cause),
+            Err(AdmissionError::Budgets(error)) => Claimed::Unpaid(Err(error)),
+            Err(AdmissionError::Records(cause)) => Claimed::Unavailable(cause, None),
         }
     }
 
-    /// Claims. A bill that the request goes without, and why, is told only if it runs.
-    async fn claim(&self, unpaid: Option<(Bill, Unavailable)>) -> Claimed {
+    /// Claims. That the request goes without having paid, and why, is told only if it runs.
+    async fn claim(&self, ledger: &mut Ledger, unpaid: Option<Unavailable>) -> Claimed {
         let RequestKey { record, fingerprint, .. } = &self.key;
         let renewals = self.renewals().await;
         let claim = self.store.claim(record, fingerprint, &self.terms, self.time.now());
         match renewals.claimed(claim).await {
             Ok(Ok(Claim::Run(ticket))) => {
-                let without = |(Bill { one_store, quotas }, cause): (Bill, _)| {
-                    one_store.failed_open(&self.correlation_id, &quotas, &cause)
-                };
-                Claimed::Run(ticket, renewals, unpaid.map(without))
+                if let Some(cause) = unpaid {
+                    ledger.run_goes_without(&self.correlation_id, &cause);
+                }
+                Claimed::Run(ticket, renewals)
             }
             Ok(Ok(taken)) => Claimed::Taken(taken),
-            Ok(Err(cause)) => Claimed::Unavailable(cause),
-            Err(slow) => Claimed::Unavailable(Unavailable::timed_out("idempotency", slow)),
+            Ok(Err(cause)) => Claimed::Unavailable(cause, unpaid),
+            Err(slow) => Claimed::Unavailable(Unavailable::timed_out("idempotency", slow), unpaid),
         }
     }
 

@@ -1,10 +1,10 @@
 //! The layer that runs each idempotency key once.
 //!
-//! The order in one request: read the body if the key is in it (bounded), look the key up, take the budgets, read the body
-//! if it was not read yet, claim, run. So a replay spends only the budgets that are
-//! [marked for it](crate::Quota::spent_by_replays), a refused request leaves no record, and a request whose key or body is
-//! wrong spends what a run spends. Where the key is in a header, a refused request's body is not even read, unless it is short and
-//! all of it [is one call](IdempotencyLayer::budgets_in_store).
+//! The order in one request: read the body if the key is in it (bounded), look the key up, take the budgets,
+//! read the body if it was not read yet, claim, run. So a replay spends only the budgets that are [marked for
+//! it](crate::Quota::spent_by_replays), a refused request leaves no record, and a request whose key or body
+//! is wrong spends what a run spends. Where the key is in a header, a refused request's body is not even
+//! read, unless it is short and all of it [is one call](IdempotencyLayer::budgets_in_store).
 //!
 //! ```
 //! use admit_tower::{Idempotent, IdempotencyLayer};
@@ -22,19 +22,22 @@
 //!
 //! # What holds when things fail
 //!
-//! * The client hangs up: handler and record are finished all the same. While the request still waits for its turn, it
-//!   is dropped.
+//! * The client hangs up: handler and record are finished all the same. While the request still waits for its
+//!   turn, it is dropped, and given back what it paid for its run. Who asked for a key that another has in
+//!   flight has paid for asking.
 //! * The handler answers 5xx, 429, 408, 401 or 403: the key is free again.
-//! * The handler panics, the service fails, or the response's body breaks off: the key is free again, unless work must not
-//!   be started twice ([`StayBlocked`](admit::idempotency::OnLapse::StayBlocked)). Then it is as if the process had died.
-//! * The store is unavailable before the run: 503, nothing ran. If it was the answer to the claim that got lost, the key
-//!   is in flight until the lease lapses, as if the process had died.
-//! * The store is unavailable after the run: the client gets the response once it was asked, within
-//!   [its time limit](IdempotencyLayer::store_time_limit); the record is tried again until the store answers or the lease has
-//!   surely lapsed, and the run keeps its place meanwhile. A retry that comes in between finds the key in flight. What remains
-//!   is a store that is away for longer than what is left of the lease, two thirds of it at least: then
-//!   [`OnLapse`](admit::idempotency::OnLapse) decides, and [`Keyed::Unrecorded`](crate::Keyed::Unrecorded) counts it. A handler
-//!   that may not run twice records its response in its own transaction ([`run`](crate::run)) or stays blocked.
+//! * The handler panics, the service fails, or the response's body breaks off: the key is free again, unless
+//!   work must not be started twice ([`StayBlocked`](admit::idempotency::OnLapse::StayBlocked)). Then it is
+//!   as if the process had died.
+//! * The store is unavailable before the run: 503, nothing ran. If it was the answer to the claim that got
+//!   lost, the key is in flight until the lease lapses, as if the process had died.
+//! * The store is unavailable after the run: the client gets the response once it was asked, within [its time
+//!   limit](IdempotencyLayer::store_time_limit); the record is tried again until the store answers or the lease
+//!   has surely lapsed, and the run keeps its place meanwhile. A retry that comes in between finds the key in
+//!   flight. What remains is a store that is away for longer than what is left of the lease, two thirds of it at
+//!   least: then [`OnLapse`](admit::idempotency::OnLapse) decides, and
+//!   [`Keyed::Unrecorded`](crate::Keyed::Unrecorded) counts it. A handler that may not run twice records its
+//!   response in its own transaction ([`run`](crate::run)) or stays blocked.
 //! * The process dies before the record is there: the same.
 
 use std::fmt;
@@ -48,9 +51,9 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use tower::{Layer, Service};
 
-use crate::ledger::{InStore, Purse};
 use crate::observe::{Observer, Observers};
 use crate::problem::Protocol;
+use crate::purse::Purse;
 use crate::read_ahead::ReadAhead;
 use crate::rejection::{Render, Renders};
 use crate::runs::Runs;
@@ -61,7 +64,7 @@ pub struct IdempotencyLayer<S, P> {
     pub(crate) store: S,
     pub(crate) policy: Arc<P>,
     pub(crate) settings: Settings,
-    pub(crate) purse: Option<Arc<dyn Purse>>,
+    pub(crate) purse: Option<Purse>,
     pub(crate) runs: Runs,
     pub(crate) ahead: ReadAhead,
 }
@@ -113,32 +116,35 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         }
     }
 
-    /// Takes these budgets, after the look-up and before the claim; see also [`budgets_in_store`](Self::budgets_in_store). In
-    /// place of a [`BudgetLayer`] on the service, which would charge replays in full. Requests that are not idempotent are held to them too.
+    /// Takes these budgets, after the look-up and before the claim; see also
+    /// [`budgets_in_store`](Self::budgets_in_store). In place of a [`BudgetLayer`] on the service, which
+    /// would charge replays in full. Requests that are not idempotent are held to them too.
     #[must_use]
     pub fn budgets(mut self, budgets: BudgetLayer<impl BudgetStore, impl BudgetPolicy>) -> Self {
-        self.purse = Some(Arc::new(budgets));
+        self.purse = Some(Purse::new(budgets));
         self
     }
 
-    /// The same for budgets whose buckets are in the store of the records: looking the key up, taking the budgets and claiming
-    /// the key is [one call](AdmissionStore::admit), which a store may answer in one round trip, where
-    /// it does that [in one step](AdmissionStore::admits_in_one_step); else it is as with [`budgets`](Self::budgets). The buckets are
-    /// those of this layer's store, whatever handle `budgets` were made with, and their time decides.
+    /// The same for budgets whose buckets are in the store of the records: looking the key up, taking the
+    /// budgets and claiming the key is [one call](AdmissionStore::admit), which a store may answer in one
+    /// round trip, where it does that [in one step](AdmissionStore::admits_in_one_step); else it is as with
+    /// [`budgets`](Self::budgets). The buckets are those of this layer's store, whatever handle `budgets`
+    /// were made with, and their time decides.
     ///
-    /// A short body, of up to 16 KiB, is read before the budgets are taken then, also where the key is in a header; a longer one
-    /// still is not.
+    /// A short body, of up to 16 KiB, is read before the budgets are taken then, also where the key is in a
+    /// header; a longer one still is not.
     #[must_use]
     pub fn budgets_in_store(mut self, budgets: BudgetLayer<S, impl BudgetPolicy>) -> Self
     where
         S: AdmissionStore,
     {
-        self.purse = Some(Arc::new(InStore(budgets.over(self.store.clone()))));
+        self.purse = Some(Purse::in_store(budgets.over(self.store.clone())));
         self
     }
 
-    /// Says that the service behind speaks gRPC: its calls pass without a key, as their outcome is in trailers, and their
-    /// budgets refuse in gRPC. Without it every request is one of HTTP, whatever content type a client claims.
+    /// Says that the service behind speaks gRPC: its calls pass without a key, as their outcome is in
+    /// trailers, and their budgets refuse in gRPC. Without it every request is one of HTTP, whatever content
+    /// type a client claims.
     #[must_use]
     pub fn before_grpc(mut self) -> Self {
         self.settings.protocol = Protocol::Grpc;
@@ -166,17 +172,17 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         self
     }
 
-    /// Sets the longest request body in bytes; a longer one is answered with 413. Bodies are held in memory while they are
-    /// read and run, all of them together as far as there is [room](Self::read_ahead). Where keys are in a header, only
-    /// bodies whose request fits its budgets are read. Default 1 MiB.
+    /// Sets the longest request body in bytes; a longer one is answered with 413. Bodies are held in memory
+    /// while they are read and run, all of them together as far as there is [room](Self::read_ahead). Where
+    /// keys are in a header, only bodies whose request fits its budgets are read. Default 1 MiB.
     #[must_use]
     pub fn max_request_body(mut self, bytes: usize) -> Self {
         self.settings.max_request_body = bytes;
         self
     }
 
-    /// Shares room for request bodies with other layers, in place of room of its own; a request whose body finds none is
-    /// answered with 503. Default 256 MiB.
+    /// Shares room for request bodies with other layers, in place of room of its own; a request whose body
+    /// finds none is answered with 503. Default 256 MiB.
     #[must_use]
     pub fn read_ahead(mut self, ahead: ReadAhead) -> Self {
         self.ahead = ahead;
@@ -190,35 +196,36 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
         self
     }
 
-    /// Sets the longest response body that is recorded, in bytes. Of a longer one only that it was given is recorded:
-    /// a retry is told so, and does not run. Default 1 MiB.
+    /// Sets the longest response body that is recorded, in bytes. Of a longer one only that it was given is
+    /// recorded: a retry is told so, and does not run. Default 1 MiB.
     #[must_use]
     pub fn max_recorded_body(mut self, bytes: usize) -> Self {
         self.settings.max_recorded_body = bytes;
         self
     }
 
-    /// Sets how long the body of a response is read for its record, from when its head is there. One that takes longer is a
-    /// stream rather than an answer: the client gets it as it comes, and it is recorded like one that is too long, for
-    /// its run would hold a place among the [runs](Self::max_runs) for as long as it lasts. Default 10 s.
+    /// Sets how long the body of a response is read for its record, from when its head is there. One that
+    /// takes longer is a stream rather than an answer: the client gets it as it comes, and it is recorded
+    /// like one that is too long, for its run would hold a place among the [runs](Self::max_runs) for as long
+    /// as it lasts. Default 10 s.
     #[must_use]
     pub fn answer_time_limit(mut self, limit: Duration) -> Self {
         self.settings.answer_time_limit = limit;
         self
     }
 
-    /// Sets how long the store may take for one operation. So that an answer comes before the lease ends, a claim has no
-    /// more than two thirds of the lease, and a renewal no more than one. Default 5 s.
+    /// Sets how long the store may take for one operation. So that an answer comes before the lease ends, a
+    /// claim has no more than two thirds of the lease, and a renewal no more than one. Default 5 s.
     #[must_use]
     pub fn store_time_limit(mut self, limit: Duration) -> Self {
         self.settings.store_time_limit = limit;
         self
     }
 
-    /// Sets how many keyed requests run at once in this process; more are answered with 503. They go on when their
-    /// clients hang up, so that the number of connections does not bound them. Nor does this layer bound their time: a
-    /// handler that may hang needs a time limit of its own, or it holds its place and its key for ever. A request also holds a
-    /// place while the store is asked for its key. Default 1,024.
+    /// Sets how many keyed requests run at once in this process; more are answered with 503. They go on when
+    /// their clients hang up, so that the number of connections does not bound them. Nor does this layer
+    /// bound their time: a handler that may hang needs a time limit of its own, or it holds its place and its
+    /// key for ever. A request also holds a place while the store is asked for its key. Default 1,024.
     #[must_use]
     pub fn max_runs(mut self, max: u32) -> Self {
         self.runs = Runs::new(max);
@@ -266,8 +273,8 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy, I> Layer<I> for IdempotencyLayer
     }
 }
 
-/// A service that runs each idempotency key once. It answers every request with a response; the error type is that of
-/// the service behind it.
+/// A service that runs each idempotency key once. It answers every request with a response; the error type is
+/// that of the service behind it.
 pub struct Idempotency<S, P, I> {
     layer: Arc<IdempotencyLayer<S, P>>,
     inner: I,

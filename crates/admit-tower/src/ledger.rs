@@ -1,125 +1,22 @@
 //! What a keyed request has paid so far. A replay pays less than a run, and which of the two a request is may turn out
 //! only after it paid.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use admit::idempotency::Terms;
-use admit::{
-    AdmissionError, AdmissionStore, BudgetStore, Charge, Few, Grant, Refusal, TakeError, Unavailable, Verdict,
-};
+use admit::{Grant, Refusal, TakeError, Unavailable};
 use http::HeaderMap;
 use http::request::Parts;
+use tokio::runtime::Handle;
+use tracing::Instrument;
 
-use crate::request_key::RequestKey;
-use crate::{Admission, Admitted, BudgetLayer, BudgetPolicy, CorrelationId, Problem, Quota};
+use crate::purse::{OneStore, Purse};
+use crate::{Admission, Admitted, CorrelationId, Problem, Quota};
 
-pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// The budgets of a request, whatever their store and policy.
-pub(crate) trait Purse: Send + Sync {
-    fn quotas(&self, request: &Parts) -> Vec<Quota>;
-    fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission>;
-    fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()>;
-    /// The same budgets with the records, if both are in one store, which takes these charges and claims a key in one step.
-    fn one_store(self: Arc<Self>, charges: &[Charge]) -> Option<Arc<dyn OneStore>>;
-}
-
-/// The budgets of a request, whose key is claimed in the same step.
-pub(crate) trait OneStore: Send + Sync {
-    fn admit<'a>(
-        &'a self,
-        quotas: &'a [Quota],
-        key: &'a RequestKey,
-        terms: &'a Terms,
-    ) -> BoxFuture<'a, Result<Verdict, AdmissionError>>;
-    /// Tells that the quotas were granted.
-    fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted;
-    /// Tells that the request runs without having paid the quotas, as they could not be evaluated.
-    fn failed_open(&self, id: &CorrelationId, quotas: &[Quota], cause: &Unavailable) -> Admitted;
-    /// Tells why it does not run.
-    fn told(&self, request: &Parts, quotas: Vec<Quota>, why: Result<Refusal, TakeError>) -> Box<Problem>;
-}
-
-/// Budgets in the store of the records.
-pub(crate) struct InStore<S, P>(pub(crate) BudgetLayer<S, P>);
-
-impl<S: AdmissionStore, P: BudgetPolicy> OneStore for InStore<S, P> {
-    fn admit<'a>(
-        &'a self,
-        quotas: &'a [Quota],
-        key: &'a RequestKey,
-        terms: &'a Terms,
-    ) -> BoxFuture<'a, Result<Verdict, AdmissionError>> {
-        Box::pin(self.0.limiter().admit_once(quotas, key, terms))
-    }
-
-    fn granted(&self, quotas: Vec<Quota>, grant: Grant) -> Admitted {
-        self.0.limiter().granted(quotas, grant)
-    }
-
-    fn failed_open(&self, id: &CorrelationId, quotas: &[Quota], cause: &Unavailable) -> Admitted {
-        self.0.limiter().failed_open(id, quotas, cause)
-    }
-
-    fn told(&self, request: &Parts, quotas: Vec<Quota>, why: Result<Refusal, TakeError>) -> Box<Problem> {
-        self.0.limiter().told(request, quotas, why)
-    }
-}
-
-impl<S: AdmissionStore, P: BudgetPolicy> Purse for InStore<S, P> {
-    fn quotas(&self, request: &Parts) -> Vec<Quota> {
-        self.0.quotas(request)
-    }
-
-    fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission> {
-        Purse::admit(&self.0, request, quotas)
-    }
-
-    fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()> {
-        self.0.give_back(admitted)
-    }
-
-    fn one_store(self: Arc<Self>, charges: &[Charge]) -> Option<Arc<dyn OneStore>> {
-        if self.0.limiter().admits_in_one_step(charges) { Some(self) } else { None }
-    }
-}
-
-/// What a run still has to pay, together with its claim.
-pub(crate) struct Bill {
-    pub(crate) one_store: Arc<dyn OneStore>,
-    pub(crate) quotas: Vec<Quota>,
-}
-
-impl Bill {
-    /// Whether the request may run without having paid it, if its budgets cannot be evaluated.
-    pub(crate) fn may_go_without(&self) -> bool {
-        Quota::all_fail_open(&self.quotas)
-    }
-}
-
-impl<S: BudgetStore, P: BudgetPolicy> Purse for BudgetLayer<S, P> {
-    fn quotas(&self, request: &Parts) -> Vec<Quota> {
-        self.policy().quotas(request)
-    }
-
-    fn admit<'a>(&'a self, request: &'a Parts, quotas: Vec<Quota>) -> BoxFuture<'a, Admission> {
-        Box::pin(self.limiter().admit(request, quotas))
-    }
-
-    fn give_back(&self, admitted: Admitted) -> BoxFuture<'_, ()> {
-        Box::pin(self.limiter().give_back(admitted))
-    }
-
-    fn one_store(self: Arc<Self>, _: &[Charge]) -> Option<Arc<dyn OneStore>> {
-        None
-    }
-}
-
-/// What one request has paid: two shares, one that replays pay too, and one that only runs pay.
-pub(crate) struct Ledger<'a> {
-    purse: Option<&'a Arc<dyn Purse>>,
+/// What one request has paid: two shares, one that replays pay too, and one that only runs pay. It goes with the request, into
+/// the task of its run too. Dropped, it gives back what was paid for nothing: its client has gone before it ran.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    purse: Option<Purse>,
     /// Found when it is first asked for.
     one_store: OnceLock<Option<Arc<dyn OneStore>>>,
     run: Share,
@@ -127,9 +24,12 @@ pub(crate) struct Ledger<'a> {
 }
 
 /// What a run or a replay costs, and the payment of it.
+#[derive(Default)]
 struct Share {
     quotas: Vec<Quota>,
     paid: Option<Admitted>,
+    /// What was paid for has begun.
+    is_final: bool,
 }
 
 impl Share {
@@ -138,12 +38,12 @@ impl Share {
     }
 }
 
-impl<'a> Ledger<'a> {
+impl Ledger {
     /// The ledger of a request that has paid nothing. Without budgets everything is free.
-    pub(crate) fn new(purse: Option<&'a Arc<dyn Purse>>, request: &Parts) -> Self {
-        let quotas = purse.map(|purse| purse.quotas(request)).unwrap_or_default();
+    pub(crate) fn new(purse: Option<Purse>, request: &Parts) -> Self {
+        let quotas = purse.as_ref().map(|purse| purse.budgets.quotas(request)).unwrap_or_default();
         let (replay, run) = quotas.into_iter().partition(|quota| quota.spent_by_replays);
-        let unpaid = |quotas| Share { quotas, paid: None };
+        let unpaid = |quotas| Share { quotas, ..Share::default() };
         Self { purse, one_store: OnceLock::new(), run: unpaid(run), replay: unpaid(replay) }
     }
 
@@ -164,42 +64,56 @@ impl<'a> Ledger<'a> {
     }
 
     fn one_store(&self) -> Option<&Arc<dyn OneStore>> {
-        let find = || {
-            let quotas = self.run.quotas.iter().chain(&self.replay.quotas);
-            let charges: Few<Charge> = quotas.map(|quota| quota.charge.clone()).collect();
-            Arc::clone(self.purse?).one_store(&charges)
-        };
+        let quotas = || self.run.quotas.iter().chain(&self.replay.quotas);
+        let find = || self.purse.as_ref()?.one_store(quotas()).cloned();
         self.one_store.get_or_init(find).as_ref()
     }
 
-    /// What a run still has to pay together with its claim; nothing if it has to pay before, or has done so, or is free.
-    pub(crate) fn bill(&self) -> Option<Bill> {
-        let one_store = self.one_store().filter(|_| !self.covers_run())?;
-        let quotas = self.due_for_run();
-        (!quotas.is_empty()).then(|| Bill { one_store: Arc::clone(one_store), quotas })
+    /// Who takes what a run costs together with its claim; nobody if it has to be paid before, or is, or is nothing.
+    pub(crate) fn pays_with_claim(&self) -> Option<&Arc<dyn OneStore>> {
+        let is_due = [&self.run, &self.replay].into_iter().any(|share| !share.due().is_empty());
+        if is_due && !self.covers_run() { self.one_store() } else { None }
     }
 
-    fn due_for_run(&self) -> Vec<Quota> {
+    /// What a run still has to pay.
+    pub(crate) fn due_for_run(&self) -> Vec<Quota> {
         [self.run.due(), self.replay.due()].concat()
     }
 
-    /// Takes down that what a run had to pay is paid.
-    pub(crate) fn run_is_paid(&mut self, mut admitted: Admitted) {
-        let replay = admitted.split_off(self.run.due().len());
-        self.run.paid.get_or_insert(admitted);
-        self.replay.paid.get_or_insert(replay);
+    /// Whether the request may run without having paid that, if it cannot be evaluated.
+    pub(crate) fn may_go_without(&self) -> bool {
+        Quota::all_fail_open(self.run.due()) && Quota::all_fail_open(self.replay.due())
     }
 
-    /// Why a [bill](Self::bill) did not lead to a run. Nothing stays paid.
+    /// What a run had to pay was granted together with its claim.
+    pub(crate) fn run_was_granted(&mut self, grant: Grant) {
+        if let Some(purse) = &self.purse {
+            self.run_is_paid(purse.budgets.granted(self.due_for_run(), grant));
+        }
+    }
+
+    /// It could not be evaluated, and the request runs without having paid it.
+    pub(crate) fn run_goes_without(&mut self, id: &CorrelationId, cause: &Unavailable) {
+        if let Some(purse) = &self.purse {
+            self.run_is_paid(purse.budgets.failed_open(id, &self.due_for_run(), cause));
+        }
+    }
+
+    /// Why it was not paid together with a claim, and the request does not run. Nothing stays paid.
     pub(crate) async fn run_is_not_paid(
         &mut self,
         request: &Parts,
-        Bill { one_store, quotas }: Bill,
         why: Result<Refusal, TakeError>,
-    ) -> Box<Problem> {
-        let problem = one_store.told(request, quotas, why);
+    ) -> Option<Box<Problem>> {
+        let problem = self.purse.as_ref().map(|purse| purse.budgets.told(request, self.due_for_run(), why));
         self.give_all_back().await;
         problem
+    }
+
+    fn run_is_paid(&mut self, mut admitted: Admitted) {
+        let replay = admitted.split_off(self.run.due().len());
+        self.run.paid.get_or_insert(admitted);
+        self.replay.paid.get_or_insert(replay);
     }
 
     /// Pays what a run costs, in one take. If that is refused, nothing stays paid.
@@ -225,11 +139,17 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
+    /// Says that what was paid so far was for something: the request runs, or asked for what another runs, or has its answer.
+    pub(crate) fn settle(&mut self) {
+        for share in [&mut self.run, &mut self.replay] {
+            share.is_final = share.paid.is_some();
+        }
+    }
+
     /// Takes everything back: the request did not run, and was not refused either.
     pub(crate) async fn give_all_back(&mut self) {
-        let (run, replay) = (self.run.paid.take(), self.replay.paid.take());
-        self.give_back(run).await;
-        self.give_back(replay).await;
+        let paid = [self.run.paid.take(), self.replay.paid.take()];
+        self.give_back(paid.into_iter().flatten().reduce(Admitted::and)).await;
     }
 
     /// Tells in a response what the payments left, as if they had been one.
@@ -245,16 +165,32 @@ impl<'a> Ledger<'a> {
     }
 
     async fn admit(&self, request: &Parts, quotas: Vec<Quota>) -> Result<Admitted, Box<Problem>> {
-        let Some(purse) = self.purse else { return Ok(Admitted::default()) };
-        match purse.admit(request, quotas).await {
+        let Some(purse) = &self.purse else { return Ok(Admitted::default()) };
+        match purse.budgets.admit(request, quotas).await {
             Admission::Admitted(admitted) => Ok(admitted),
             Admission::Rejected(problem) => Err(problem),
         }
     }
 
-    async fn give_back(&self, admitted: Option<Admitted>) {
-        if let (Some(purse), Some(admitted)) = (self.purse, admitted) {
-            purse.give_back(admitted).await;
+    async fn give_back(&self, paid: Option<Admitted>) {
+        if let Some(refund) = self.refund(paid) {
+            let _ = tokio::spawn(refund).await; // A task, so that it is done though the request be dropped meanwhile.
+        }
+    }
+
+    fn refund(&self, paid: Option<Admitted>) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let (purse, paid) = (self.purse.clone()?, paid.filter(|paid| !paid.is_free())?);
+        Some(async move { purse.budgets.give_back(paid).await }.in_current_span())
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        let shares = [&mut self.run, &mut self.replay].into_iter().filter(|share| !share.is_final);
+        let paid = shares.filter_map(|share| share.paid.take()).reduce(Admitted::and);
+        // Without a runtime the process is about to end.
+        if let (Some(refund), Ok(runtime)) = (self.refund(paid), Handle::try_current()) {
+            runtime.spawn(refund);
         }
     }
 }

@@ -43,6 +43,7 @@
 //! [`admit::TimeSource`]. They log to `tracing`: what a client is told under a [`CorrelationId`], with its cause.
 
 mod admission;
+mod admitted;
 mod body;
 mod budgets;
 mod correlation;
@@ -56,6 +57,7 @@ mod ledger;
 mod limiter;
 mod observe;
 mod problem;
+mod purse;
 mod quota;
 mod read_ahead;
 mod rejected;
@@ -70,6 +72,7 @@ pub mod problem_type;
 pub mod run;
 pub mod strict_json;
 
+pub use admitted::Admitted;
 pub use body::Body;
 pub use budgets::{BudgetLayer, Budgets, ResponseFuture};
 pub use correlation::{CorrelationId, X_CORRELATION_ID};
@@ -77,7 +80,7 @@ pub use fields::Dialect;
 pub use idempotency::{Idempotency, IdempotencyLayer};
 pub use idempotent::{FingerprintOf, IdempotencyPolicy, Idempotent, IfMissing, KeyFrom};
 pub use json_pointer::{JsonPointer, JsonPointerError};
-pub use limiter::{Admission, Admitted, Limiter};
+pub use limiter::{Admission, Limiter};
 pub use observe::{Event, Keyed, Observer};
 pub use problem::{PROBLEM_JSON, Problem};
 pub use quota::{BudgetPolicy, OnUnavailable, Quota, whole_seconds};

@@ -42,7 +42,9 @@ pub trait AdmissionStore: BudgetStore + IdempotencyStore {
     ///
     /// Without a body of its own it is [`one_by_one`].
     ///
-    /// A dropped future may or may not have debited and claimed; the claim then lasts until its lease lapses.
+    /// A dropped future may or may not have debited and claimed, and so may one that failed; the claim then lasts until its lease
+    /// lapses. Where the terms are [`OnLapse::StayBlocked`](crate::idempotency::OnLapse::StayBlocked) the key then stays blocked
+    /// for its whole time, though nothing ran: the store cannot know.
     ///
     /// # Errors
     /// [`AdmissionError`] if that could not be found out: a third outcome, never to be told as a refusal.

@@ -4,13 +4,14 @@ use std::fmt;
 
 use admit::{Budget, BudgetError, BudgetStore, Burst, Charge, Cost, MAX_CHARGES, Rate};
 use admit_tower::Quota;
+use admit_tower::strict_json::Object;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use serde_json::Value;
 
 use super::Api;
 use super::problems::Unfit;
-use super::reading::{step, typed};
+use super::reading::{parsed, step, typed};
 use super::text::{Text, Texts, present};
 use crate::engine::{Charges, Named, NamedError, of_text};
 use crate::policy::{Mode, Policy};
@@ -44,6 +45,50 @@ struct CarriedForm {
     rate: RateForm,
     #[serde(default, deserialize_with = "present")]
     burst: Option<f64>,
+}
+
+/// A charge of either kind, as a call that is right has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RightForm {
+    #[serde(default, deserialize_with = "present")]
+    budget: Option<Text<MAX_NAME_CHARS>>,
+    #[serde(default, deserialize_with = "present")]
+    scope: Option<Text<MAX_NAME_CHARS>>,
+    #[serde(default, deserialize_with = "present")]
+    key: Option<Texts>,
+    #[serde(default, deserialize_with = "present")]
+    cost: Option<CostForm>,
+    #[serde(default, deserialize_with = "present")]
+    tenant: Option<Text<MAX_NAME_CHARS>>,
+    #[serde(default, deserialize_with = "present")]
+    plan: Option<Text<MAX_NAME_CHARS>>,
+    #[serde(default, deserialize_with = "present")]
+    rate: Option<RateForm>,
+    #[serde(default, deserialize_with = "present")]
+    burst: Option<f64>,
+}
+
+/// A charge that was read.
+#[derive(Debug)]
+enum Form {
+    Named(NamedForm),
+    Carried(CarriedForm),
+}
+
+impl RightForm {
+    fn form(self) -> Option<Form> {
+        let Self { budget, scope, key, cost, tenant, plan, rate, burst } = self;
+        match (budget, scope, key, rate) {
+            (Some(budget), None, key, None) if burst.is_none() => {
+                Some(Form::Named(NamedForm { budget, key, cost, tenant, plan }))
+            }
+            (None, Some(scope), Some(key), Some(rate)) if tenant.is_none() && plan.is_none() => {
+                Some(Form::Carried(CarriedForm { scope, key, cost, rate, burst }))
+            }
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -126,26 +171,14 @@ pub(super) struct Called {
 
 impl Api {
     /// Reads the charges, and checks them as the store would.
-    pub(super) fn called(&self, call: &Value) -> Result<Called, Unfit> {
+    pub(super) fn called(&self, call: &[u8]) -> Result<Called, Unfit> {
         let policy = &self.decider.policy;
-        let charges = match call.get("charges") {
-            None => vec![one(policy, call, String::new())?],
-            Some(Value::Array(list)) => {
-                if let Some(other) =
-                    call.as_object().and_then(|call| call.keys().find(|name| *name != "charges"))
-                {
-                    let detail = "beside charges there is nothing: write it into one of them";
-                    return Err(Unfit::form(step(other), detail));
-                }
-                if list.is_empty() || list.len() > MAX_CHARGES {
-                    let detail = format!("{} charges; a call has 1 to {MAX_CHARGES}", list.len());
-                    return Err(Unfit::form("/charges", detail));
-                }
-                let each = list.iter().enumerate();
-                each.map(|(i, charge)| one(policy, charge, format!("/charges/{i}")))
-                    .collect::<Result<_, _>>()?
-            }
-            Some(_) => return Err(Unfit::form("/charges", "this is no list of charges")),
+        // One charge, which most calls have, is read without a tree of values around it. What is wrong with any other call is
+        // found in its tree.
+        let right = serde_json::from_slice::<Object<RightForm>>(call).ok();
+        let charges = match right.and_then(|Object(right)| right.form()) {
+            Some(form) => vec![one(policy, &form, String::new())?],
+            None => in_tree(policy, &parsed(call)?)?,
         };
         let rules = self.decider.store.rules();
         for (pointer, _, quota) in &charges {
@@ -157,16 +190,41 @@ impl Api {
     }
 }
 
-fn one(policy: &Policy, charge: &Value, pointer: String) -> Result<(String, Mode, Quota), Unfit> {
+fn in_tree(policy: &Policy, call: &Value) -> Result<Vec<(String, Mode, Quota)>, Unfit> {
+    let read = |charge, pointer: String| one(policy, &form(charge, &pointer)?, pointer);
+    let list = match call.get("charges") {
+        None => return Ok(vec![read(call, String::new())?]),
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err(Unfit::form("/charges", "this is no list of charges")),
+    };
+    if let Some(other) = call.as_object().and_then(|call| call.keys().find(|name| *name != "charges")) {
+        let detail = "beside charges there is nothing: write it into one of them";
+        return Err(Unfit::form(step(other), detail));
+    }
+    if list.is_empty() || list.len() > MAX_CHARGES {
+        let detail = format!("{} charges; a call has 1 to {MAX_CHARGES}", list.len());
+        return Err(Unfit::form("/charges", detail));
+    }
+    list.iter().enumerate().map(|(i, charge)| read(charge, format!("/charges/{i}"))).collect()
+}
+
+fn form(charge: &Value, pointer: &str) -> Result<Form, Unfit> {
     let has = |name| charge.get(name).is_some();
-    let (mode, quota) = match (has("budget"), has("scope")) {
-        (true, _) => named(policy, &typed(charge, &pointer)?, &pointer)?,
-        (false, true) => (Mode::Enforce, carried(policy, &typed(charge, &pointer)?, &pointer)?),
+    match (has("budget"), has("scope")) {
+        (true, _) => typed(charge, pointer).map(Form::Named),
+        (false, true) => typed(charge, pointer).map(Form::Carried),
         (false, false) if charge.is_object() => {
             let detail = "this names neither a budget of the policy nor a scope with its rate";
-            return Err(Unfit::form(pointer, detail));
+            Err(Unfit::form(pointer, detail))
         }
-        (false, false) => return Err(Unfit::form(pointer, "this is no object")),
+        (false, false) => Err(Unfit::form(pointer, "this is no object")),
+    }
+}
+
+fn one(policy: &Policy, form: &Form, pointer: String) -> Result<(String, Mode, Quota), Unfit> {
+    let (mode, quota) = match form {
+        Form::Named(form) => named(policy, form, &pointer)?,
+        Form::Carried(form) => (Mode::Enforce, carried(policy, form, &pointer)?),
     };
     Ok((pointer, mode, quota))
 }
@@ -239,5 +297,46 @@ impl Called {
             (quota, *mode, told)
         });
         each.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There are two ways to read a call, so that they could differ.
+    #[test]
+    fn a_call_that_is_read_at_once_is_read_alike_in_its_tree() {
+        let of_tree = |call: &str| form(&parsed(call.as_bytes()).ok()?, "").ok();
+        let at_once = |call: &str| {
+            let right = serde_json::from_str::<Object<RightForm>>(call).ok();
+            right.and_then(|Object(right)| right.form())
+        };
+        for right in [
+            r#"{"budget":"a"}"#,
+            r#"{"budget":"a","key":"k","cost":2,"tenant":"t","plan":"p"}"#,
+            r#" { "key" : ["k", "\u00e9"] , "budget" : "a", "cost": 1e2 } "#,
+            r#"{"scope":"s","key":"k","rate":"1/hour"}"#,
+            r#"{"scope":"s","key":"k","rate":2,"burst":3.5,"cost":0}"#,
+            r#"{"scope":"s","key":"k","rate":"1/hour","burst":3}"#,
+        ] {
+            let read = at_once(right).map(|form| format!("{form:?}"));
+            assert!(read.is_some() && read == of_tree(right).map(|form| format!("{form:?}")), "{right}");
+        }
+        for wrong in [
+            r#"[{"budget":"a"}]"#,
+            r#"{"budget":"a","budget":"a"}"#,
+            r#"{"budget":"a","key":null}"#,
+            r#"{"budget":"a","scope":"s","key":"k","rate":1,"burst":1}"#,
+            r#"{"budget":"a","burst":1}"#,
+            r#"{"budget":"a","other":1}"#,
+            r#"{"budget":"a","cost":-1}"#,
+            r#"{"budget":"a"}{}"#,
+            r#"{"scope":"s","key":"k"}"#,
+            r#"{"scope":"s","key":"k","rate":"1/hour","tenant":"t"}"#,
+            r#"{"key":"k"}"#,
+        ] {
+            assert!(at_once(wrong).is_none() && of_tree(wrong).is_none(), "{wrong}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, Response as Store
 use admit::{Causes, IdempotencyError, IdempotencyStore, Now, Unavailable};
 use admit_tower::{CorrelationId, Event, Keyed, Observer, Rejection, record_of};
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
@@ -194,7 +194,7 @@ pub(crate) enum Recorded {
 }
 
 /// Claims a key, or tells what became of the run that has it.
-pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Json<Claimed>, Refusal> {
+pub(super) async fn claim(api: Api, request: Request) -> Result<Json<Claimed>, Refusal> {
     let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let form: ClaimForm = typed(&call, "")?;
     let default = Terms::default();
@@ -235,7 +235,7 @@ pub(super) async fn claim(State(api): State<Api>, request: Request) -> Result<Js
 }
 
 /// Extends the lease of a run.
-pub(super) async fn renew(State(api): State<Api>, request: Request) -> Result<Json<Renewed>, Refusal> {
+pub(super) async fn renew(api: Api, request: Request) -> Result<Json<Renewed>, Refusal> {
     let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let held = typed::<TicketForm>(&call, "")?.ticket.known()?;
     let renewed = api.used(&parts, api.decider.store.renew(&held.ticket(), &held.terms, Now::Store)).await?;
@@ -245,7 +245,7 @@ pub(super) async fn renew(State(api): State<Api>, request: Request) -> Result<Js
 }
 
 /// Records what a run answered.
-pub(super) async fn complete(State(api): State<Api>, request: Request) -> Result<Json<Completed>, Refusal> {
+pub(super) async fn complete(api: Api, request: Request) -> Result<Json<Completed>, Refusal> {
     let (parts, call) = read(&api.decider.read_ahead, request, MAX_COMPLETION_BYTES).await?;
     let form: CompleteForm = typed(&call, "")?;
     let (head, body) = response(&form)?;
@@ -267,7 +267,7 @@ pub(super) async fn complete(State(api): State<Api>, request: Request) -> Result
 }
 
 /// Frees the key, as if it had never been claimed.
-pub(super) async fn release(State(api): State<Api>, request: Request) -> Result<StatusCode, Refusal> {
+pub(super) async fn release(api: Api, request: Request) -> Result<StatusCode, Refusal> {
     let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
     let ticket = typed::<TicketForm>(&call, "")?.ticket.known()?.ticket();
     api.used(&parts, api.decider.store.release(&ticket, Now::Store)).await?;

@@ -15,19 +15,30 @@ use serde_path_to_error::{Path, Segment};
 use super::problems::{Refusal, Unfit};
 use crate::body;
 
-/// The head of a call, which holds the room of its body, and that as JSON of no more than `max` bytes.
-pub(crate) async fn read(ahead: &ReadAhead, request: Request, max: usize) -> Result<(Parts, Value), Refusal> {
-    let (mut parts, body) = request.into_parts();
+/// The head and the body of a call, which is JSON by its content type and has no more than `max` bytes.
+pub(super) async fn whole(
+    ahead: &ReadAhead,
+    request: Request,
+    max: usize,
+) -> Result<(Parts, ReadBody), Refusal> {
+    let (parts, body) = request.into_parts();
     // A web page can send other sites plain text and forms unasked, and no JSON.
     if !is_json(&parts.headers) {
         return Err(Refusal::MediaType);
     }
-    let ReadBody { bytes, held, .. } = body::whole(ahead, body, max).await?;
+    Ok((parts, body::whole(ahead, body, max).await?))
+}
+
+/// The head of a call, which holds the room of its body, and that as JSON of no more than `max` bytes.
+pub(crate) async fn read(ahead: &ReadAhead, request: Request, max: usize) -> Result<(Parts, Value), Refusal> {
+    let (mut parts, ReadBody { bytes, held, .. }) = whole(ahead, request, max).await?;
     parts.extensions.insert(Arc::new(held));
-    match strict_json::parse(&bytes) {
-        Ok(value) => Ok((parts, value)),
-        Err(error) => Err(Unfit::form("", format!("this is not valid JSON: {error}")).into()),
-    }
+    Ok((parts, parsed(&bytes)?))
+}
+
+/// A body as JSON.
+pub(super) fn parsed(bytes: &[u8]) -> Result<Value, Unfit> {
+    strict_json::parse(bytes).map_err(|error| Unfit::form("", format!("this is not valid JSON: {error}")))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

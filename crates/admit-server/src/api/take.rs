@@ -3,7 +3,7 @@
 use admit::{Refusal as Refused, Wait};
 use admit_tower::{Rejection, whole_seconds};
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::problems::Refusal;
-use super::reading::read;
+use super::reading::whole;
 use crate::policy::Mode;
 
 /// The longest call, in bytes: 64 charges of keys of 1,024 characters.
@@ -87,9 +87,9 @@ impl From<Mode> for ModeWord {
 }
 
 /// Debits all charges, or none.
-pub(super) async fn take(State(api): State<Api>, request: Request) -> Result<Response, Refusal> {
-    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
-    let called = api.called(&call)?;
+pub(super) async fn take(api: Api, request: Request) -> Result<Response, Refusal> {
+    let (parts, call) = whole(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
+    let called = api.called(&call.bytes)?;
     let decided = api.decider.decide(&parts, called.charges()).await;
     let admitted = decided.map_err(|rejected| api.rejected(&parts, *rejected))?;
     let debits = admitted.debits();
@@ -111,9 +111,9 @@ pub(super) async fn take(State(api): State<Api>, request: Request) -> Result<Res
 }
 
 /// Tells what a take would come to. Writes nothing.
-pub(super) async fn peek(State(api): State<Api>, request: Request) -> Result<Json<Peeked>, Refusal> {
-    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
-    let called = api.called(&call)?;
+pub(super) async fn peek(api: Api, request: Request) -> Result<Json<Peeked>, Refusal> {
+    let (parts, call) = whole(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
+    let called = api.called(&call.bytes)?;
     let (refusal, debits) = match api.decider.limiter.peek(&parts, called.charges().quotas).await {
         Ok(admitted) => (None, admitted.debits().to_vec()),
         Err(rejected) => match &rejected.why {
@@ -151,9 +151,9 @@ fn seconds_to_wait(wait: Wait) -> Option<u64> {
 }
 
 /// Gives back what a granted take debited, all or nothing.
-pub(super) async fn refund(State(api): State<Api>, request: Request) -> Result<StatusCode, Refusal> {
-    let (parts, call) = read(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
-    let charges = api.called(&call)?.charges();
+pub(super) async fn refund(api: Api, request: Request) -> Result<StatusCode, Refusal> {
+    let (parts, call) = whole(&api.decider.read_ahead, request, MAX_CALL_BYTES).await?;
+    let charges = api.called(&call.bytes)?.charges();
     let all = [charges.quotas, charges.shadows].concat();
     let given = api.decider.limiter.refund(&parts, &all).await;
     given.map_err(|rejected| api.rejected(&parts, *rejected))?;

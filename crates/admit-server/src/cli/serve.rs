@@ -175,7 +175,7 @@ async fn serve(source: Source, read: Read) -> miette::Result<()> {
     let over = AbortOnDropHandle::new(tokio::spawn(over(limits.shutdown_time, shutdown.clone())));
     // They outlive the listener: what runs under a key goes on on them.
     let workers = Workers::start().into_diagnostic().wrap_err("no threads can be started")?;
-    serve_tls(listener, running.router(), certificates.main, limits, shutdown, Some(&workers)).await;
+    serve_tls(listener, running.answers(), certificates.main, limits, shutdown, Some(&workers)).await;
     // What runs under a key goes on when its client has gone.
     tokio::select! {
         biased;

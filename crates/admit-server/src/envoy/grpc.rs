@@ -15,14 +15,18 @@ impl RateLimitService for RateLimits {
     ) -> Result<Response<RateLimitResponse>, Status> {
         match self.decide(request.get_ref()).await {
             Ok(response) => Ok(Response::new(response)),
-            Err(undecided) => {
-                let told = undecided.to_string();
-                Err(match undecided {
-                    Undecided::Invalid(_) => Status::invalid_argument(told),
-                    Undecided::Unavailable => Status::unavailable(told),
-                    Undecided::Internal => Status::internal(told),
-                })
-            }
+            Err(undecided) => Err(undecided.into()),
+        }
+    }
+}
+
+impl From<Undecided> for Status {
+    fn from(undecided: Undecided) -> Self {
+        let told = undecided.to_string();
+        match undecided {
+            Undecided::Invalid(_) => Self::invalid_argument(told),
+            Undecided::Unavailable => Self::unavailable(told),
+            Undecided::Internal => Self::internal(told),
         }
     }
 }

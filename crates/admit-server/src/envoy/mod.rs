@@ -5,6 +5,7 @@
 
 mod asked;
 mod authorization;
+mod call;
 mod decide;
 mod grpc;
 mod health;
@@ -38,6 +39,12 @@ const MAX_CALL_BYTES: usize = MAX_MESSAGE_BYTES + 5;
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimits {
     decider: Arc<Decider>,
+}
+
+impl RateLimits {
+    pub(crate) fn new(decider: Arc<Decider>) -> Self {
+        Self { decider }
+    }
 }
 
 /// The gRPC services, by their paths: these are fixed, so that no prefix stands before them.

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use admit_listen::{Answering, Answers};
 use admit_store::AnyStore;
 use admit_tower::{BudgetLayer, BudgetPolicy, IdempotencyLayer, Problem};
 use axum::Router;
@@ -22,15 +23,16 @@ use http::StatusCode;
 use http::request::Parts;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
+use crate::api::{self, Calls};
 use crate::authorize::{self, AUTHORIZE};
 use crate::bounds::Bounds;
 use crate::engine::{Decider, Store};
+use crate::envoy::{self, RateLimits};
 use crate::gateway::{Gateway, of_a_record, unambiguous};
 use crate::measured::Measured;
 use crate::metrics::Metrics;
 use crate::policy::{Keys, Policy};
-use crate::{api, envoy};
-pub(crate) use answers::Answers;
+use answers::counted;
 use plan::{Planned, Then, planned};
 
 /// The longest body that is read for a key or a cost, in bytes.
@@ -70,16 +72,17 @@ impl Front {
 
     /// The decision service, for other proxies and for services in any language.
     pub fn decide(self) -> Router {
-        self.decides().router()
+        answers::router(self.decides())
     }
 
     /// The gateway, held to the policy's budgets. It has all paths but those behind the policy's prefix for decisions.
     pub fn in_front_of(self, gateway: Gateway) -> Router {
-        self.forwards(gateway).router()
+        answers::router(self.forwards(gateway))
     }
 
     /// [`Front::decide`], without a router around it.
     pub(crate) fn decides(self) -> Answers {
+        let calls = self.calls();
         let service = match self.prefix() {
             Some(prefix) => Router::new().nest(&prefix, self.decisions()),
             None => self.decisions(),
@@ -90,17 +93,23 @@ impl Front {
                 let problem = Problem::new(StatusCode::NOT_FOUND).detail(detail).with("error", "not_found");
                 problem.into_response::<Body>()
             });
-        Answers::counted(self.metrics, move |request| answer(service.clone(), request))
+        counted(self.metrics, move |request| calls.answer(&service, request))
+    }
+
+    fn calls(&self) -> AllCalls {
+        let prefix = self.prefix().unwrap_or_default();
+        let api = Calls::new(self.decider.clone(), self.metrics.clone(), &prefix);
+        AllCalls { api, envoy: RateLimits::new(self.decider.clone()) }
     }
 
     fn prefix(&self) -> Option<String> {
         self.decider.policy.server.decisions.prefix.as_ref().map(|prefix| prefix.as_str().to_owned())
     }
 
-    /// All of it, at the root.
+    /// All of it but the calls, at the root.
     fn decisions(&self) -> Router {
         let authorize = self.on_requests().layer(from_fn(authorize::original));
-        api::router(self.decider.clone(), self.metrics.clone())
+        api::router(&self.decider.policy)
             .merge(envoy::json(self.decider.clone()))
             .nest_service(AUTHORIZE, authorize) // A service, whose fallback no router around it takes over.
     }
@@ -126,18 +135,25 @@ impl Front {
         let once = once.max_request_body(MAX_BODY_BYTES).budgets_in_store(self.budgets());
         let once = once.runs(self.bounds.runs.clone()).read_ahead(self.bounds.read_ahead.clone());
         let once = once.render(of_a_record).observer(self.metrics.clone());
-        let once = if gateway.may_speak_grpc() { once.before_grpc() } else { once };
+        let (once, each) = match gateway.may_speak_grpc() {
+            true => (once.before_grpc(), self.budgets().before_grpc()),
+            false => (once, self.budgets()),
+        };
         let front = Arc::new(self);
-        let runs = once.layer(gateway.map_request({
+        let keyed = once.layer(gateway.clone().map_request({
             let front = Arc::clone(&front);
             move |request: Request<admit_tower::Body<Body>>| front.paid_by_the_byte(request.map(Body::new))
         }));
+        let unkeyed = each.layer(gateway.map_request({
+            let front = Arc::clone(&front);
+            move |request| front.paid_by_the_byte(request)
+        }));
         let forward = {
             let front = Arc::clone(&front);
-            move |request| Arc::clone(&front).forward(runs.clone(), request)
+            move |request| Arc::clone(&front).forward(keyed.clone(), unkeyed.clone(), request)
         };
         let metrics = front.metrics.clone();
-        let Some(prefix) = front.prefix() else { return Answers::counted(metrics, unambiguously(forward)) };
+        let Some(prefix) = front.prefix() else { return counted(metrics, unambiguously(forward)) };
         let forward = service_fn(move |request| {
             let forwarded = forward(request);
             async move { Ok::<_, Infallible>(forwarded.await) }
@@ -146,27 +162,58 @@ impl Front {
             .nest(&prefix, front.decisions())
             .merge(envoy::grpc(front.decider.clone(), front.on_requests()))
             .fallback_service(forward);
-        Answers::counted(metrics, unambiguously(move |request| answer(both.clone(), request)))
+        let calls = front.calls();
+        counted(metrics, unambiguously(move |request| calls.answer(&both, request)))
     }
 
-    /// The way of a request through the gateway, of which `runs` is what is held to budgets and keys.
-    async fn forward<S>(self: Arc<Self>, runs: S, request: Request) -> Response
+    /// The way of a request through the gateway, of which `keyed` is what is held to budgets and keys, and `unkeyed` what is
+    /// held to budgets alone.
+    async fn forward<K, U>(self: Arc<Self>, keyed: K, unkeyed: U, request: Request) -> Response
     where
-        S: Service<Request, Response = http::Response<admit_tower::Body<Body>>, Error = Infallible>,
+        K: Service<Request, Response = Forwarded, Error = Infallible>,
+        U: Service<Request, Response = Forwarded, Error = Infallible>,
     {
-        match self.plan(Then::Forward, request).await {
-            ControlFlow::Continue(request) => {
-                let Ok(response) = runs.oneshot(self.shadowed_by_the_byte(request)).await;
-                response.map(Body::new)
-            }
-            ControlFlow::Break(answer) => answer,
-        }
+        let request = match self.plan(Then::Forward, request).await {
+            ControlFlow::Continue(request) => self.shadowed_by_the_byte(request),
+            ControlFlow::Break(answer) => return answer,
+        };
+        let is_keyed =
+            request.extensions().get::<Planned>().is_some_and(|planned| planned.idempotent.is_some());
+        let Ok(response) = match is_keyed {
+            true => keyed.oneshot(request).await,
+            false => unkeyed.oneshot(request).await,
+        };
+        response.map(Body::new)
     }
 }
 
-async fn answer(router: Router, request: Request) -> Response {
-    let Ok(response) = router.oneshot(request).await;
-    response
+type Forwarded = http::Response<admit_tower::Body<Body>>;
+
+/// The calls that services and proxies make most, which are found without a router.
+#[derive(Clone)]
+struct AllCalls {
+    api: Calls,
+    envoy: RateLimits,
+}
+
+impl AllCalls {
+    /// Answers them, and has the router answer all else.
+    fn answer(&self, router: &Router, request: Request) -> Answering {
+        let answered = match self.api.answer(request) {
+            ControlFlow::Continue(request) => self.envoy.answer(router, request),
+            answered => answered,
+        };
+        match answered {
+            ControlFlow::Break(answering) => answering,
+            ControlFlow::Continue(request) => {
+                let answering = router.clone().oneshot(request);
+                Box::pin(async move {
+                    let Ok(response) = answering.await;
+                    response
+                })
+            }
+        }
+    }
 }
 
 /// Refuses what two servers could take for two requests.

@@ -7,31 +7,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use admit::{Clock, MonotonicClock, Timestamp};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::sync::watch;
 use tokio::time::{Timeout, timeout};
 
 use super::failure::Failure;
+use super::pool::Lease;
 use super::reserved::Reserved;
 
-pub(super) type Timer = Pin<Box<Timeout<Pending<()>>>>;
 type BoxError = Box<dyn Error + Send + Sync>;
 /// What went wrong, and from what.
 type Failed = (Failure, Option<hyper::Error>);
 
-pub(super) fn timer(time: Duration) -> Timer {
-    Box::pin(timeout(time, pending()))
+/// The timer of an exchange. It is made when something is waited for, and not made anew when the wait may be longer.
+#[derive(Debug, Default)]
+pub(super) struct Alarm(Option<Pin<Box<Timeout<Pending<()>>>>>);
+
+impl Alarm {
+    /// Tells what is over, by a function that tells how long is left, which never becomes less.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        left: impl Fn() -> Result<Duration, Failure>,
+    ) -> Poll<Failure> {
+        loop {
+            if let Some(timer) = &mut self.0 {
+                ready!(timer.as_mut().poll(cx)).ok();
+            }
+            match left() {
+                Ok(left) => self.0 = Some(Box::pin(timeout(left, pending()))),
+                Err(failure) => return Poll::Ready(failure),
+            }
+        }
+    }
 }
 
-/// How far an exchange has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Progress {
-    /// The pieces of bodies that passed, in both directions.
-    pub(super) pieces: u64,
-    pub(super) request: Phase,
+/// What is left of a time, or that it is over.
+pub(super) fn left(time: Duration, passed: Duration, over: Failure) -> Result<Duration, Failure> {
+    time.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(over)
 }
 
 /// What the request's body waits for.
@@ -42,34 +58,6 @@ pub(super) enum Phase {
     Client,
     /// It has failed.
     Failed(Failure),
-}
-
-/// Fails when nothing of any body has passed for a time.
-#[derive(Debug)]
-struct Idle {
-    progress: watch::Sender<Progress>,
-    time: Duration,
-    waits: Option<(u64, Timer)>,
-}
-
-impl Idle {
-    fn passed(&mut self) {
-        self.waits = None;
-        self.progress.send_modify(|progress| progress.pieces = progress.pieces.wrapping_add(1));
-    }
-
-    /// To be polled while there is nothing.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let pieces = self.progress.borrow().pieces;
-            let (since, waits) = self.waits.get_or_insert_with(|| (pieces, timer(self.time)));
-            ready!(waits.as_mut().poll(cx)).ok();
-            if *since == pieces {
-                return Poll::Ready(());
-            }
-            self.waits = None; // The other direction went on.
-        }
-    }
 }
 
 fn passed_on(mut frame: Frame<Bytes>, reserved: &Reserved) -> Frame<Bytes> {
@@ -89,24 +77,50 @@ struct Sent {
     body: Option<Body>,
     /// Something of it was given.
     has_begun: bool,
-    idle: Idle,
+    /// All of it was.
+    has_ended: bool,
+    phase: Phase,
+    /// Since when it is in this phase, or something passed in whichever direction.
+    since: Timestamp,
+    clock: MonotonicClock,
+    idle: Duration,
+    alarm: Alarm,
     reserved: Arc<Reserved>,
 }
 
 impl Upload {
-    pub(super) fn new(
-        body: Body,
-        progress: watch::Sender<Progress>,
-        idle: Duration,
-        reserved: Arc<Reserved>,
-    ) -> Self {
-        let idle = Idle { progress, time: idle, waits: None };
-        Self(Arc::new(Mutex::new(Sent { body: Some(body), has_begun: false, idle, reserved })))
+    pub(super) fn new(body: Body, clock: MonotonicClock, idle: Duration, reserved: Arc<Reserved>) -> Self {
+        Self(Arc::new(Mutex::new(Sent {
+            body: Some(body),
+            has_begun: false,
+            has_ended: false,
+            phase: Phase::Upstream,
+            since: clock.now(),
+            clock,
+            idle,
+            alarm: Alarm::default(),
+            reserved,
+        })))
     }
 
     /// Whether all of it can still be sent.
     pub(super) fn is_whole(&self) -> bool {
         self.with(|sent| !sent.has_begun)
+    }
+
+    /// What it waits for, and since when that is so or something passed.
+    pub(super) fn stands(&self) -> (Phase, Timestamp) {
+        self.with(|sent| (sent.phase, sent.since))
+    }
+
+    /// From now on another upstream is waited for, or something has passed in the other direction.
+    pub(super) fn passed(&self, now: Timestamp) {
+        self.with(|sent| sent.since = now);
+    }
+
+    /// Whether the upstream has all of it.
+    fn is_sent(&self) -> bool {
+        self.with(|sent| sent.has_ended || sent.body.as_ref().is_some_and(HttpBody::is_end_stream))
     }
 
     /// Ends it, as nobody waits for what is left of it. The client is read no further.
@@ -121,10 +135,10 @@ impl Upload {
 }
 
 impl Sent {
-    fn stands(&self, request: Phase) {
-        self.idle
-            .progress
-            .send_if_modified(|progress| std::mem::replace(&mut progress.request, request) != request);
+    fn enter(&mut self, phase: Phase) {
+        if std::mem::replace(&mut self.phase, phase) != phase {
+            self.since = self.clock.now();
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
@@ -135,19 +149,18 @@ impl Sent {
                 Failure::ClientGone
             }
             Poll::Ready(frame) => {
-                self.stands(Phase::Upstream);
-                self.has_begun = true;
-                self.idle.passed();
+                (self.phase, self.since) = (Phase::Upstream, self.clock.now());
+                (self.has_begun, self.has_ended) = (true, frame.is_none());
                 let passed_on = |frame| passed_on(frame, &self.reserved);
                 return Poll::Ready(frame.map(|frame| frame.map(passed_on).map_err(Into::into)));
             }
             Poll::Pending => {
-                self.stands(Phase::Client);
-                ready!(self.idle.poll(cx));
-                Failure::ClientSlow
+                self.enter(Phase::Client);
+                let Self { alarm, clock, since, idle, .. } = self;
+                ready!(alarm.poll(cx, || left(*idle, clock.now().since(*since), Failure::ClientSlow)))
             }
         };
-        self.stands(Phase::Failed(failure));
+        self.enter(Phase::Failed(failure));
         Poll::Ready(Some(Err(failure.into())))
     }
 }
@@ -176,47 +189,87 @@ impl HttpBody for Upload {
 /// whole. Its end is that of the exchange, whatever of the request is still to come: no limit would end that.
 pub(super) struct Download<F> {
     body: Incoming,
+    has_ended: bool,
     upload: Upload,
-    idle: Idle,
-    total: Timer,
+    limits: Limits,
+    /// Since when something is waited for.
+    waits: Option<Timestamp>,
+    /// Is given back once all has been read.
+    lease: Option<Lease>,
     /// Is told once.
     failed: Option<F>,
+}
+
+/// The time that an exchange has.
+#[derive(Debug)]
+pub(super) struct Limits {
+    pub(super) clock: MonotonicClock,
+    pub(super) began: Timestamp,
+    pub(super) total: Duration,
+    /// Between two pieces of bodies.
+    pub(super) idle: Duration,
+    pub(super) alarm: Alarm,
+}
+
+impl Limits {
+    /// What is left of all of it.
+    pub(super) fn total_left(&self, now: Timestamp) -> Result<Duration, Failure> {
+        left(self.total, now.since(self.began), Failure::TotalTime)
+    }
 }
 
 impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
     pub(super) fn new(
         body: Incoming,
         upload: Upload,
-        progress: watch::Sender<Progress>,
-        idle: Duration,
-        total: Timer,
+        limits: Limits,
+        lease: Option<Lease>,
         failed: F,
     ) -> Self {
-        Self { body, upload, idle: Idle { progress, time: idle, waits: None }, total, failed: Some(failed) }
+        Self { body, has_ended: false, upload, limits, waits: None, lease, failed: Some(failed) }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
+        let now = self.limits.clock.now();
         // Asked first: a body that is always there would never be cut.
-        if self.total.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err((Failure::TotalTime, None))));
+        if let Err(failure) = self.limits.total_left(now) {
+            return Poll::Ready(Some(Err((failure, None))));
         }
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err((Failure::BrokeOff, Some(error))))),
             Poll::Ready(frame) => {
-                self.idle.passed();
+                self.waits = None;
+                self.has_ended = frame.is_none();
+                self.upload.passed(now);
                 let passed_on = |frame| passed_on(frame, &Reserved::ALWAYS);
                 Poll::Ready(
                     frame.map(|frame| frame.map(passed_on).map_err(|error| (Failure::BrokeOff, Some(error)))),
                 )
             }
-            Poll::Pending => self.idle.poll(cx).map(|()| Some(Err((Failure::IdleTime, None)))),
+            Poll::Pending => {
+                let waits = *self.waits.get_or_insert(now);
+                let (limits, upload) = (&mut self.limits, &self.upload);
+                let mut alarm = std::mem::take(&mut limits.alarm);
+                let over = alarm.poll(cx, || {
+                    let now = limits.clock.now();
+                    let (_, passed) = upload.stands();
+                    let idle = left(limits.idle, now.since(waits.max(passed)), Failure::IdleTime)?;
+                    Ok(limits.total_left(now)?.min(idle))
+                });
+                limits.alarm = alarm;
+                over.map(|failure| Some(Err((failure, None))))
+            }
         }
     }
 }
 
 impl<F> Drop for Download<F> {
     fn drop(&mut self) {
-        self.upload.cut();
+        let is_read = self.has_ended || self.body.is_end_stream();
+        match self.lease.take().filter(|_| is_read && self.upload.is_sent()) {
+            Some(lease) => lease.give_back(),
+            None => self.upload.cut(),
+        }
     }
 }
 

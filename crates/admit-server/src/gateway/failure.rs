@@ -8,6 +8,8 @@ use axum::body::Body;
 use http::request::Parts;
 use http::{Response, StatusCode};
 
+use super::target::Unanswered;
+
 /// Why an exchange came to no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
@@ -37,8 +39,13 @@ pub(super) enum Failure {
 
 impl Failure {
     /// Why a request was not answered.
-    pub(super) fn of(error: &hyper_util::client::legacy::Error) -> Self {
-        match (error.is_connect(), is_timeout(error)) {
+    pub(super) fn of(error: &Unanswered) -> Self {
+        let is_connect = match error {
+            Unanswered::Connect(_) => true,
+            Unanswered::BrokeOff(_) => false,
+            Unanswered::Client(error) => error.is_connect(),
+        };
+        match (is_connect, is_timeout(error)) {
             (true, true) => Self::ConnectTime,
             (true, false) => Self::Connect,
             (false, _) if causes(error).any(is_refusal) => Self::Refused,

@@ -8,6 +8,7 @@ mod body;
 mod failure;
 mod forwarded;
 mod hop_by_hop;
+mod pool;
 mod request_head;
 mod reserved;
 mod roots;
@@ -19,29 +20,28 @@ mod upgrade;
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use admit::Causes;
+use admit::{Causes, Clock, MonotonicClock};
 use admit_listen::{Encrypted, Peer};
 use admit_tower::CorrelationId;
 use admit_tower::client_ip::TrustedProxies;
 use axum::body::Body;
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use tokio::sync::watch;
 use tower::Service;
 
 use crate::metrics::Metrics;
-use crate::policy::{Policy, Upstreams};
-use body::{Download, Phase, Progress, Timer, Upload, timer};
+use crate::policy::{Policy, UpstreamLimits, Upstreams};
+use body::{Alarm, Download, Limits, Phase, Upload, left};
 use failure::Failure;
+use pool::Lease;
 use reserved::Reserved;
 use rotation::Rotation;
-use target::Target;
+use target::{Target, Unanswered};
 
 pub(crate) use failure::of_a_record;
 pub use roots::GatewayError;
@@ -51,12 +51,19 @@ pub(crate) use unambiguous::unambiguous;
 #[derive(Clone, Debug)]
 pub struct Gateway {
     shared: Arc<Shared>,
+    held: Arc<Held>,
+}
+
+/// What a policy holds it to.
+#[derive(Debug)]
+struct Held {
     trusted: TrustedProxies,
     reserved: Arc<Reserved>,
 }
 
 #[derive(Debug)]
 struct Shared {
+    clock: MonotonicClock,
     upstreams: Upstreams,
     rotation: Rotation,
     metrics: Metrics,
@@ -67,8 +74,8 @@ struct Exchange {
     id: CorrelationId,
     upgrade: Option<upgrade::Upgrade>,
     upload: Upload,
-    progress: watch::Sender<Progress>,
-    total: Timer,
+    limits: Limits,
+    lease: Option<Lease>,
 }
 
 impl Gateway {
@@ -84,7 +91,10 @@ impl Gateway {
         let tls = roots::client_config(&upstreams)?;
         let target = |url| Target::new(url, &tls, &upstreams.limits);
         let rotation = Rotation::new(upstreams.urls.iter().filter_map(target).collect());
-        Ok(Some(Self::held_to(policy, Arc::new(Shared { upstreams, rotation, metrics }))))
+        Ok(Some(Self::held_to(
+            policy,
+            Arc::new(Shared { clock: MonotonicClock::start(), upstreams, rotation, metrics }),
+        )))
     }
 
     /// Whether a service of gRPC may be behind it: that takes HTTP/2.
@@ -105,33 +115,34 @@ impl Gateway {
     }
 
     fn held_to(policy: &Policy, shared: Arc<Shared>) -> Self {
-        Self { shared, trusted: policy.server.trusted.clone(), reserved: Arc::new(Reserved::of(policy)) }
+        let reserved = Arc::new(Reserved::of(policy));
+        Self { shared, held: Arc::new(Held { trusted: policy.server.trusted.clone(), reserved }) }
     }
 
     async fn forward(self, mut request: Request<Body>) -> Response<Body> {
-        let shared = &self.shared;
+        let (shared, Held { trusted, reserved }) = (&self.shared, &*self.held);
         let id = request.extensions().get().cloned().unwrap_or_else(CorrelationId::random);
         let order = shared.rotation.order();
         let mut upgrade = upgrade::asked(&mut request);
         if !order.iter().all(|member| member.target.has_upgrades()) {
             upgrade = None;
         }
-        request_head::settle(&mut request, &self.reserved);
-        hop_by_hop::strip(request.headers_mut(), &self.reserved);
+        request_head::settle(&mut request, reserved);
+        hop_by_hop::strip(request.headers_mut(), reserved);
         if let Some(upgrade) = &upgrade {
             upgrade.ask(request.headers_mut());
         }
         let peer = request.extensions().get::<Peer>().map(|Peer(address)| address.ip());
         let encrypted = request.extensions().get::<Encrypted>().is_some();
-        forwarded::set(request.headers_mut(), peer, encrypted, &self.trusted);
+        forwarded::set(request.headers_mut(), peer, encrypted, trusted);
 
         let (mut parts, body) = request.into_parts();
         parts.extensions.clear(); // They are about the request as it came.
         let path = parts.uri.path_and_query().cloned();
-        let (progress, progresses) = watch::channel(Progress { pieces: 0, request: Phase::Upstream });
-        let idle = shared.upstreams.limits.idle;
-        let upload = Upload::new(body, progress.clone(), idle, self.reserved.clone());
-        let mut total = timer(shared.upstreams.limits.total);
+        let UpstreamLimits { idle, total, .. } = shared.upstreams.limits;
+        let clock = shared.clock;
+        let upload = Upload::new(body, clock, idle, reserved.clone());
+        let limits = Limits { clock, began: clock.now(), total, idle, alarm: Alarm::default() };
         let mut failure = Failure::Connect; // Of the last upstream; there is one.
         // Where all of them have refused the request unread, the first is asked once more.
         // Where nothing is left to try, the head need not be kept.
@@ -144,16 +155,14 @@ impl Gateway {
             let parts = if i + 1 < tries { kept.clone() } else { kept.take() };
             let Some(parts) = parts else { break };
             let target = &member.target;
-            let mut request = Request::from_parts(parts, upload.clone());
-            target.address(&mut request, path.clone());
-            let Some(client) = target.client(upgrade.is_some()) else { break };
-            let sending = client.request(request);
-            let head = shared.head(sending, progresses.clone(), &mut total).await;
+            let request = Request::from_parts(parts, upload.clone());
+            let sending = target.send(request, path.clone(), upgrade.is_some());
+            let head = shared.head(sending, &upload, &limits).await;
             let (failed, cause) = match head {
-                Ok(response) => {
+                Ok((response, lease)) => {
                     shared.rotation.take_in(member);
-                    let exchange = Exchange { id, upgrade, upload, progress, total };
-                    return self.clone().answer(response, exchange, target);
+                    let exchange = Exchange { id, upgrade, upload, limits, lease };
+                    return self.answer(response, exchange, target);
                 }
                 Err(failed) => failed,
             };
@@ -172,8 +181,13 @@ impl Gateway {
         failure.response()
     }
 
-    fn answer(self, mut response: Response<Incoming>, exchange: Exchange, target: &Target) -> Response<Body> {
-        let Exchange { id, upgrade, upload, progress, total } = exchange;
+    fn answer(
+        &self,
+        mut response: Response<Incoming>,
+        exchange: Exchange,
+        target: &Target,
+    ) -> Response<Body> {
+        let Exchange { id, upgrade, upload, limits, lease } = exchange;
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let upgrade = upgrade.filter(|upgrade| switches && upgrade.is_to(response.headers()));
         if let Some(upgrade) = upgrade {
@@ -190,43 +204,41 @@ impl Gateway {
         let failed = move |failure, cause: Option<hyper::Error>| {
             shared.failed(&id, &target, failure, cause.as_ref().map(|cause| cause as _), false);
         };
-        let idle = self.shared.upstreams.limits.idle;
-        response.map(|body| Body::new(Download::new(body, upload, progress, idle, total, failed)))
+        response.map(|body| Body::new(Download::new(body, upload, limits, lease, failed)))
     }
 }
 
 impl Shared {
     /// Waits for the head of the response.
-    async fn head(
+    async fn head<T>(
         &self,
-        sending: hyper_util::client::legacy::ResponseFuture,
-        progress: watch::Receiver<Progress>,
-        total: &mut Timer,
-    ) -> Result<Response<Incoming>, (Failure, Option<hyper_util::client::legacy::Error>)> {
-        let limit = self.upstreams.limits.head;
-        let mut seen = progress.clone();
-        let too_slow = async {
-            loop {
-                // While the client's turn lasts, the body itself counts the time.
-                let of_client = seen.borrow_and_update().request == Phase::Client;
-                let limit = if of_client { Duration::MAX } else { limit };
-                match tokio::time::timeout(limit, seen.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) | Err(_) => return,
-                }
-            }
+        sending: impl Future<Output = Result<T, Unanswered>>,
+        upload: &Upload,
+        limits: &Limits,
+    ) -> Result<T, (Failure, Option<Unanswered>)> {
+        let (clock, mut alarm) = (self.clock, Alarm::default()); // Its own: the time between pieces may be shorter.
+        upload.passed(clock.now());
+        let left = || {
+            let now = clock.now();
+            let head = match upload.stands() {
+                (Phase::Client, _) => self.upstreams.limits.head, // The body itself counts the client's time.
+                (_, since) => left(self.upstreams.limits.head, now.since(since), Failure::HeadTime)?,
+            };
+            Ok(limits.total_left(now)?.min(head))
         };
-        tokio::select! {
-            sent = sending => sent.map_err(|error| {
-                let failure = match progress.borrow().request {
-                    Phase::Failed(failure) => failure,
-                    Phase::Upstream | Phase::Client => Failure::of(&error),
+        let mut sending = pin!(sending);
+        let sent = poll_fn(|cx| match sending.as_mut().poll(cx) {
+            Poll::Ready(Ok(sent)) => Poll::Ready(Ok(sent)),
+            Poll::Ready(Err(error)) => {
+                let failure = match upload.stands() {
+                    (Phase::Failed(failure), _) => failure,
+                    (Phase::Upstream | Phase::Client, _) => Failure::of(&error),
                 };
-                (failure, Some(error))
-            }),
-            () = too_slow => Err((Failure::HeadTime, None)),
-            _ = total => Err((Failure::TotalTime, None)),
-        }
+                Poll::Ready(Err((failure, Some(error))))
+            }
+            Poll::Pending => alarm.poll(cx, left).map(|failure| Err((failure, None))),
+        });
+        sent.await
     }
 
     /// Tells operators: metrics each time, and the log unless it `is_known`, for while an upstream is away each request meets

@@ -11,8 +11,9 @@ use std::time::Duration;
 use admit_listen::Workers;
 use http::header::{HOST, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Method, Request, Uri, Version};
+use http::{Method, Request, Response, Uri, Version};
 use http_body::Body as _;
+use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client};
@@ -21,16 +22,17 @@ use rustls::ClientConfig;
 use tower::Service;
 
 use super::body::Upload;
+use super::pool::{Lease, Pool};
 use crate::policy::{Upstream, UpstreamLimits};
 
 /// How long a connection is kept that nobody uses. Most servers close theirs after some time more, so that few requests
 /// meet one that is being closed.
-const POOL_TIME: Duration = Duration::from_secs(15);
+pub(super) const POOL_TIME: Duration = Duration::from_secs(15);
 /// How many unused connections each worker keeps to one upstream: as many as the listener has clients. Streams of HTTP/2
 /// beyond that make new ones.
-const POOL_SIZE: usize = 1_024;
+pub(super) const POOL_SIZE: usize = 1_024;
 /// How much of a response of HTTP/1.1 is read ahead, and the largest head of one, in bytes.
-const READ_AHEAD: usize = 64 << 10;
+pub(super) const READ_AHEAD: usize = 64 << 10;
 /// The largest head of a response of HTTP/2, in bytes.
 const HEAD_BYTES: u32 = 64 << 10;
 /// After how long a silence an upstream of HTTP/2 is asked whether it is there, and how long it may take to say so.
@@ -50,13 +52,35 @@ enum Kind {
     Http2,
 }
 
+/// Those of one worker.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // There is one for each worker.
+enum Connections {
+    Clear(Pool),
+    /// Of whichever protocol.
+    Any(Client<Connector, Upload>),
+}
+
+/// Why an upstream did not answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unanswered {
+    #[error("no connection")]
+    Connect(#[source] BoxError),
+    #[error(transparent)]
+    BrokeOff(#[from] hyper::Error),
+    #[error(transparent)]
+    Client(#[from] hyper_util::client::legacy::Error),
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     kind: Kind,
     scheme: Scheme,
     authority: Authority,
     /// One for each worker: a connection is driven by the thread that made it.
-    clients: Arc<[Client<Connector, Upload>]>,
+    workers: Arc<[Connections]>,
     /// For requests that ask for an upgrade, which only HTTP/1.1 has.
     upgrades: Option<Client<Connector, Upload>>,
 }
@@ -79,15 +103,16 @@ impl Target {
         let https = || HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
         let (one, both) = (https().enable_http1(), https().enable_all_versions());
         let one = InTime { connector: one.wrap_connector(tcp.clone()), limit: limits.connect };
-        let both = InTime { connector: both.wrap_connector(tcp), limit: limits.connect };
-        let client = || match kind {
-            Kind::Clear => builder().build(one.clone()),
-            Kind::Encrypted => builder().build(both.clone()),
-            Kind::Http2 => builder().http2_only(true).build(one.clone()),
+        let both = InTime { connector: both.wrap_connector(tcp.clone()), limit: limits.connect };
+        let clear = InTime { connector: tcp, limit: limits.connect };
+        let connections = || match kind {
+            Kind::Clear => Connections::Clear(Pool::new(clear.clone(), upstream.0.clone())),
+            Kind::Encrypted => Connections::Any(builder().build(both.clone())),
+            Kind::Http2 => Connections::Any(builder().http2_only(true).build(one.clone())),
         };
-        let clients = (0..Workers::count()).map(|_| client()).collect();
+        let workers = (0..Workers::count()).map(|_| connections()).collect();
         let upgrades = (kind != Kind::Http2).then(|| builder().build(one.clone()));
-        Some(Self { kind, scheme, authority, clients, upgrades })
+        Some(Self { kind, scheme, authority, workers, upgrades })
     }
 
     /// Whether it can be asked for an upgrade.
@@ -100,18 +125,42 @@ impl Target {
         self.kind != Kind::Clear
     }
 
-    pub(super) fn client(&self, upgrade: bool) -> Option<&Client<Connector, Upload>> {
-        self.upgrades.as_ref().filter(|_| upgrade).or_else(|| self.clients.get(Workers::index()))
-    }
-
-    /// Puts the upstream's address into a request. An upstream in the clear sees the `Host` that the client sent; the
-    /// others see their own, as certificates and virtual hosts go by it.
-    pub(super) fn address(&self, request: &mut Request<Upload>, path: Option<PathAndQuery>) {
+    /// Sends a request for `path` on a connection of this worker. Where the response tells when it has ended, the connection
+    /// comes with it.
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Upload>,
+        path: Option<PathAndQuery>,
+        upgrade: bool,
+    ) -> Result<(Response<Incoming>, Option<Lease>), Unanswered> {
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let client = match (&self.upgrades, self.workers.get(Workers::index())) {
+            (Some(client), _) if upgrade => client,
+            (_, Some(Connections::Any(client))) => client,
+            (_, Some(Connections::Clear(pool))) => {
+                self.settle(&mut request);
+                *request.uri_mut() = path.into();
+                if !request.headers().contains_key(HOST) {
+                    let host = HeaderValue::from_str(self.authority.as_str());
+                    request.headers_mut().extend(host.ok().map(|host| (HOST, host)));
+                }
+                let (response, lease) = pool.send(request).await?;
+                return Ok((response, Some(lease)));
+            }
+            (_, None) => return Err(Unanswered::Connect("this thread is no worker".into())), // There is none such.
+        };
+        self.settle(&mut request);
         let mut uri = http::uri::Parts::default();
         uri.scheme = Some(self.scheme.clone());
         uri.authority = Some(self.authority.clone());
-        uri.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        uri.path_and_query = Some(path);
         *request.uri_mut() = Uri::from_parts(uri).unwrap_or_default(); // It is whole.
+        Ok((client.request(request).await?, None))
+    }
+
+    /// An upstream in the clear sees the `Host` that the client sent; the others see their own, as certificates and virtual
+    /// hosts go by it.
+    fn settle(&self, request: &mut Request<Upload>) {
         *request.version_mut() = Version::HTTP_11;
         if self.kind != Kind::Clear {
             request.headers_mut().remove(HOST);

@@ -12,27 +12,23 @@ mod metrics;
 mod store_keys;
 mod watch;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use admit::{Causes, Clock, MonotonicClock, SystemClock, Timestamp};
+use admit_listen::Answers;
 use admit_store::AnyStore;
 use arc_swap::ArcSwap;
-use axum::Router;
-use axum::extract::Request;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, IntoDiagnostic, Report, WrapErr, miette};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tower::service_fn;
 
 use crate::Front;
 use crate::bounds::Bounds;
 use crate::certificates::Certificates;
 use crate::engine::Store;
-use crate::front::Answers;
 use crate::gateway::Gateway;
 use crate::measured::Measured;
 use crate::metrics::Metrics;
@@ -178,16 +174,12 @@ impl Running {
         Ok((running, reloader))
     }
 
-    /// Serves every request by the policy that is in force when it comes.
-    pub fn router(&self) -> Router {
+    /// Answers every request by the policy that is in force when it comes.
+    pub fn answers(&self) -> Answers {
         let running = self.clone();
-        Router::new().fallback_service(service_fn(move |request: Request| {
-            let running = running.clone();
-            async move {
-                let answer = |request| running.0.in_force.load().answers.answer(request);
-                Ok::<_, Infallible>(trace::request(request, answer).await)
-            }
-        }))
+        Answers::new(move |request| {
+            trace::request(request, |request| running.0.in_force.load().answers.answer(request))
+        })
     }
 
     /// The policy in force.

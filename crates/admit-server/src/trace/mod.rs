@@ -7,8 +7,8 @@ mod otlp;
 use std::io::IsTerminal;
 
 use admit::MonotonicClock;
+use admit_listen::Answering;
 use axum::extract::Request;
-use axum::response::Response;
 use tracing::field::Empty;
 use tracing::{Instrument, Level, Metadata};
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
@@ -69,10 +69,7 @@ fn is_logged(metadata: &Metadata<'_>) -> bool {
 
 /// A span for each request, within the trace that the client began, if it did (`traceparent`). What the request is
 /// forwarded with names this span.
-pub(crate) async fn request<A: Future<Output = Response>>(
-    request: Request,
-    answer: impl FnOnce(Request) -> A,
-) -> Response {
+pub(crate) fn request(request: Request, answer: impl FnOnce(Request) -> Answering) -> Answering {
     let span = tracing::info_span!(
         target: TARGET,
         "request",
@@ -81,12 +78,15 @@ pub(crate) async fn request<A: Future<Output = Response>>(
         url.path = request.uri().path(),
         http.response.status_code = Empty,
     );
+    if span.is_disabled() {
+        return answer(request);
+    }
     #[cfg(feature = "otlp")]
     let request = otlp::join(&span, request);
-    if span.is_disabled() {
-        return answer(request).await;
-    }
-    let response = answer(request).instrument(span.clone()).await;
-    span.record("http.response.status_code", response.status().as_u16());
-    response
+    let answering = span.in_scope(|| answer(request));
+    Box::pin(async move {
+        let response = answering.instrument(span.clone()).await;
+        span.record("http.response.status_code", response.status().as_u16());
+        response
+    })
 }

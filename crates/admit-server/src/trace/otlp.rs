@@ -81,9 +81,6 @@ impl Injector for HeadersMut<'_> {
 
 /// Makes the span a child of what the client names, and names it to whom the request is forwarded.
 pub(super) fn join(span: &Span, mut request: Request) -> Request {
-    if span.is_disabled() {
-        return request;
-    }
     let propagator = TraceContextPropagator::new();
     let parent = propagator.extract(&Headers(request.headers()));
     if parent.span().span_context().is_valid() {

@@ -108,7 +108,7 @@ impl Place {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving =
-            admit_listen::serve(listener, running.router(), Limits::default(), CancellationToken::new());
+            admit_listen::serve(listener, running.answers(), Limits::default(), CancellationToken::new());
         let serving = Arc::new(AbortOnDropHandle::new(tokio::spawn(serving)));
         let client = Client::builder(TokioExecutor::new()).build_http();
         let reloads = reloader.store_interval(Duration::from_millis(200)); // What waits for the store need not wait long.

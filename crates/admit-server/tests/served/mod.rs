@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use admit_listen::{Limits, Tls, Workers};
+use admit_listen::{Answers, Limits, Tls, Workers};
 use admit_server::Front;
 use admit_server::bounds::Bounds;
 use admit_server::gateway::Gateway;
@@ -36,13 +36,14 @@ impl Server {
         Self::start_tls(router, None).await
     }
 
-    pub async fn start_tls(router: Router, tls: Option<Tls>) -> Self {
+    pub async fn start_tls(answers: impl Into<Answers>, tls: Option<Tls>) -> Self {
+        let answers = answers.into();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (limits, never) = (Limits::default(), CancellationToken::new());
         let workers = Workers::start().unwrap(); // As the program has them.
         let serving = async move {
-            admit_listen::serve_tls(listener, router, tls, limits, never, Some(&workers)).await;
+            admit_listen::serve_tls(listener, answers, tls, limits, never, Some(&workers)).await;
         };
         Self { address, _serving: AbortOnDropHandle::new(tokio::spawn(serving)) }
     }

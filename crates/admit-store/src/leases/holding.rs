@@ -44,18 +44,14 @@
 //!
 //! # Clocks
 //!
-//! The refill goes by the store's clock, and `t − since` by the one of this process, so it is counted as [`DRIFT`] times as
+//! The refill goes by the store's clock, and `t − since` by the one of this process, so it is counted as `DRIFT` times as
 //! long. A step of the store's clock is not seen here.
 
 use admit::{Budget, Cost, Timestamp};
 
 use super::demand::Demand;
 use super::latch::Latch;
-
-/// How much faster the store's clock may run than the one of this process. Daemons that correct a clock speed it up or slow
-/// it down by up to a twelfth, so two clocks drift apart by less than this. More than needed costs little: tokens that would
-/// soon have run over the edge lapse a little earlier.
-pub(super) const DRIFT: f64 = 1.25;
+use super::slice::Slice;
 
 /// When something is decided, and by which clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,23 +85,6 @@ pub(super) struct Holding {
 struct Epoch {
     holding: u64,
     beginnings: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slice {
-    /// What was left in the bucket after the debit.
-    left: f64,
-    /// When the store was asked for it.
-    since: Timestamp,
-    /// When it was debited, by the store's clock.
-    at: Timestamp,
-    held: f64,
-    /// What was spent, of this slice or of what was debited later; refunds deducted.
-    spent: f64,
-    /// Whether it was more than was needed.
-    is_ahead: bool,
-    /// Whether the size of the next one follows from it already.
-    judged: bool,
 }
 
 /// A grant that needed no store.
@@ -191,7 +170,10 @@ impl Holding {
         slice.held -= cost;
         slice.spent += cost;
         let slice = *slice;
-        Some(Spent { left: self.known(&slice), at: slice.at.saturating_add(self.latest.since(slice.since)) })
+        Some(Spent {
+            left: slice.known(self.budget, self.latest),
+            at: slice.at.saturating_add(self.latest.since(slice.since)),
+        })
     }
 
     /// Tells what to ask the store for, where not all of a take is held. `most` is the most that may be held.
@@ -208,7 +190,7 @@ impl Holding {
         let mut rest = Cost::ZERO;
         if !is_held && effort > Effort::None {
             match &self.flight {
-                Some(flight) if effort == Effort::Wait && flight.is_expected() => {
+                Some(flight) if effort == Effort::Wait && flight.is_expected(self.latest) => {
                     self.demand.waits(cost);
                     return Begun::Wait(flight.clone());
                 }
@@ -220,7 +202,7 @@ impl Holding {
             }
         }
         if !rest.is_zero() {
-            self.flight = Some(Latch::new());
+            self.flight = Some(Latch::new(self.latest));
         }
         let (epoch, anchors) = (self.epoch, self.anchors);
         Begun::Ask(Ask { cost, rest, most, since: moment.at, epoch, anchors })
@@ -332,7 +314,7 @@ impl Holding {
             return (0.0, 0.0); // A look changes nothing.
         }
         self.lapse(Some(moment.at));
-        self.slice.map_or((0.0, 0.0), |slice| (slice.held, self.known(&slice)))
+        self.slice.map_or((0.0, 0.0), |slice| (slice.held, slice.known(self.budget, self.latest)))
     }
 
     /// What is held now.
@@ -394,20 +376,7 @@ impl Holding {
         }
     }
 
-    /// The most that may be held under an anchor.
     fn room(&self, slice: &Slice) -> f64 {
-        let mut elapsed = (self.latest.unix_micros() - slice.since.unix_micros()).max(0) as f64;
-        if !self.given {
-            elapsed = (elapsed + 1.0) * DRIFT; // The clock's readings are cut to whole microseconds.
-        }
-        (self.budget.burst().tokens() - slice.left - elapsed / 1e6 * self.budget.rate().tokens_per_second())
-            .max(0.0)
-    }
-
-    /// What there would be if nobody else took anything.
-    fn known(&self, slice: &Slice) -> f64 {
-        let elapsed = self.latest.since(slice.since).as_micros() as f64;
-        let refilled = elapsed / 1e6 * self.budget.rate().tokens_per_second();
-        (slice.left + refilled + slice.held).min(self.budget.burst().tokens())
+        slice.room(self.budget, Moment { at: self.latest, given: self.given })
     }
 }

@@ -62,7 +62,9 @@
 //! - when the store's clock steps forward, or the machine of a process sleeps with its clock standing still;
 //! - when an operator deletes a bucket: what is held elsewhere comes on top of the full one.
 //!
-//! Every process that takes from a leased scope must lease it too, or its refunds would reach the store.
+//! Every process that takes from a leased scope must lease it too, or its refunds would reach the store. While that is being turned
+//! on or off, in one process after the other, what is granted and not given back over a time *t* is at most `burst + rate·t` and what
+//! was held when it began; no more than the first where nothing is refunded to the store.
 
 mod asking;
 mod counts;
@@ -72,6 +74,7 @@ mod latch;
 mod lessor;
 mod passed;
 mod share;
+mod slice;
 mod table;
 mod taking;
 

@@ -3,8 +3,6 @@
 //! What is held covers all of a take, or the store is asked for all of it. So nothing is set aside while the store takes its
 //! time, and a refusal with its wait is the store's own.
 
-use std::time::Duration;
-
 use admit::{
     Charge, ChargeError, Cost, Decision, Grant, Line, Now, Prepared, Take, TakeError, Timestamp, Unavailable,
     UnavailableKind,
@@ -15,14 +13,12 @@ use tracing::Instrument;
 
 use super::asking::Asking;
 use super::holding::{Begun, Effort, Moment, Spent};
-use super::latch::Latch;
+use super::latch::{Latch, PATIENCE};
 use super::{Leased, LeasedScope, Lessor};
 
-/// How often a caller waits for a slice that others have used up when its turn comes, and for how long until it waits no
-/// more; then it asks for itself alone. The last wait may be as long as one take at the store, unless that is the task of another
-/// runtime.
+/// How often a caller waits for a slice that others have used up when its turn comes, if it has [`PATIENCE`] for so long; then it
+/// asks for itself alone. The last wait may be as long as one take at the store, unless that is the task of another runtime.
 const MAX_WAITS: u32 = 8;
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A take that the store is asked for.
 struct Request<S> {
@@ -85,7 +81,7 @@ impl<S: Lessor> Leased<S> {
             };
             match self.begin(&take, moment, effort) {
                 Ok(lines) => break lines,
-                Err(flight) => flight.opened(patience).await, // Nothing is set aside meanwhile: no two wait for each other.
+                Err(flight) => flight.opened(moment.at, patience).await, // Nothing is set aside meanwhile: no two wait for each other.
             }
             waits += 1;
         };
@@ -94,7 +90,12 @@ impl<S: Lessor> Leased<S> {
             // If the caller goes away, the answer still comes, and somebody sees to what was debited.
             Ok(runtime) => {
                 let (reply, answer) = oneshot::channel();
-                let run = async move { drop(reply.send(request.run().await)) };
+                let run = async move {
+                    // Who has gone before it was sent wants nothing, and whoever waits for its slice asks instead.
+                    if !reply.is_closed() {
+                        drop(reply.send(request.run().await));
+                    }
+                };
                 runtime.spawn(run.in_current_span());
                 let broken = |cause| Unavailable::new("leased", cause).of_kind(UnavailableKind::Broken);
                 answer.await.map_err(broken)??

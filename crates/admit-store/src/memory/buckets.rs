@@ -70,7 +70,8 @@ impl Buckets {
         }
     }
 
-    #[inline]
+    /// In line, and so what it comes to is never written to memory, from where it could be read only later.
+    #[inline(always)]
     fn try_take_single(
         &self,
         place: Place,
@@ -78,7 +79,7 @@ impl Buckets {
         moment: &impl Moment,
     ) -> Result<Decided, NoRoom> {
         let before = moment.now(); // While the processor waits for the lock.
-        let mut locked = self.table.lock_one(place);
+        let mut locked = self.table.lock_one(&place);
         let found = locked.get().map(Kept::bucket);
         let is_late = |bucket: Bucket| bucket.refilled_at > before;
         let now = if found.is_none_or(is_late) { read_again(moment) } else { before };
@@ -94,6 +95,7 @@ impl Buckets {
     }
 
     #[cold]
+    #[inline(never)]
     fn take_single_with_room(
         &self,
         place: Place,
@@ -195,7 +197,7 @@ impl Buckets {
 
     /// Deletes a bucket, and tells whether there was one.
     pub(super) fn delete(&self, scopes: &Numbered, scope: &Scope, key: Key) -> Result<bool, Unavailable> {
-        Ok(self.table.lock_one(scopes.place(scope, key)?).remove().is_some())
+        Ok(self.table.lock_one(&scopes.place(scope, key)?).remove().is_some())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -209,7 +211,7 @@ impl Buckets {
         scope: &Scope,
         key: Key,
     ) -> Result<Option<Bucket>, Unavailable> {
-        Ok(self.table.lock_one(scopes.place(scope, key)?).get().map(Kept::bucket))
+        Ok(self.table.lock_one(&scopes.place(scope, key)?).get().map(Kept::bucket))
     }
 }
 

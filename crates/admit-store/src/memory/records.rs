@@ -1,5 +1,6 @@
 //! Idempotency records in the memory of one process.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use admit::idempotency::{
@@ -37,7 +38,7 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Option<Claim> {
-        self.table.lock_one(key).get().and_then(|record| record.look(fingerprint, terms, now))
+        self.table.lock_one(&key).get().and_then(|record| record.look(fingerprint, terms, now))
     }
 
     pub(super) fn claim(
@@ -47,31 +48,10 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Result<Claim, Unavailable> {
-        if let Some(claim) = self.try_claim(key, fingerprint, terms, now) {
-            return Ok(claim);
+        match self.claim_if(key, fingerprint, terms, now, || Ok::<_, Infallible>(()))? {
+            Ok((claim, _)) => Ok(claim),
+            Err(never) => match never {},
         }
-        self.evict(now);
-        self.try_claim(key, fingerprint, terms, now)
-            .ok_or_else(|| Unavailable::from(Full { what: "records", max: self.max }))
-    }
-
-    /// Nothing if the key is free and there is no room.
-    fn try_claim(
-        &self,
-        key: RecordKey,
-        fingerprint: Fingerprint,
-        terms: &Terms,
-        now: Timestamp,
-    ) -> Option<Claim> {
-        let locked = self.table.lock_one(key);
-        let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
-        let (claim, record) = Record::claim(locked.get(), key, fingerprint, fence, terms, now);
-        if let Some(record) = record
-            && let Some(before) = locked.put(record).ok()?
-        {
-            self.forget(&before);
-        }
-        Some(claim)
     }
 
     /// Claims the key if `take` grants. Nobody sees the record until that is decided: `take` is asked under its lock, and may
@@ -84,47 +64,64 @@ impl Records {
         now: Timestamp,
         take: impl Fn() -> Result<Decision, TakeError>,
     ) -> Result<Verdict, AdmissionError> {
-        if let Some(verdict) = self.try_admit(key, fingerprint, terms, now, &take)? {
-            return Ok(verdict);
+        let grant = || match take() {
+            Ok(Decision::Granted(grant)) => Ok(grant),
+            Ok(Decision::Refused(refusal)) => Err(Ok(refusal)),
+            Err(error) => Err(Err(error)),
+        };
+        match self.claim_if(key, fingerprint, terms, now, grant).map_err(AdmissionError::Records)? {
+            Ok((Claim::Run(ticket), Some(grant))) => Ok(Verdict::Run(ticket, grant)),
+            Ok((taken, _)) => Ok(Verdict::Taken(taken)),
+            Err(refused) => Ok(Verdict::Refused(refused?)),
         }
-        self.evict(now);
-        let full = || AdmissionError::Records(Full { what: "records", max: self.max }.into());
-        self.try_admit(key, fingerprint, terms, now, &take)?.ok_or_else(full)
     }
 
-    /// Nothing if the key is free and there is no room; then nothing was taken.
-    fn try_admit(
+    /// Claims the key, if it is free, and if there is something that allows to; with that.
+    fn claim_if<G, R>(
         &self,
         key: RecordKey,
         fingerprint: Fingerprint,
         terms: &Terms,
         now: Timestamp,
-        take: impl Fn() -> Result<Decision, TakeError>,
-    ) -> Result<Option<Verdict>, TakeError> {
-        let locked = self.table.lock_one(key);
-        let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
-        let (ticket, record) = match Record::claim(locked.get(), key, fingerprint, fence, terms, now) {
-            (Claim::Run(ticket), Some(record)) => (ticket, record),
-            (taken, _) => return Ok(Some(Verdict::Taken(taken))),
-        };
-        if locked.book().is_err() {
-            return Ok(None);
+        grant: impl Fn() -> Result<G, R>,
+    ) -> Result<Result<(Claim, Option<G>), R>, Unavailable> {
+        if let Some(claimed) = self.try_claim(key, fingerprint, terms, now, &grant) {
+            return Ok(claimed);
         }
-        let grant = match take() {
-            Ok(Decision::Granted(grant)) => grant,
-            refused => {
+        self.evict(now);
+        let claimed = self.try_claim(key, fingerprint, terms, now, &grant);
+        claimed.ok_or_else(|| Full { what: "records", max: self.max }.into())
+    }
+
+    /// Nothing if the key is free and there is no room; then nothing was granted.
+    fn try_claim<G, R>(
+        &self,
+        key: RecordKey,
+        fingerprint: Fingerprint,
+        terms: &Terms,
+        now: Timestamp,
+        grant: impl Fn() -> Result<G, R>,
+    ) -> Option<Result<(Claim, Option<G>), R>> {
+        let locked = self.table.lock_one(&key);
+        let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
+        let (claim, record) = Record::claim(locked.get(), key, fingerprint, fence, terms, now);
+        let Some(record) = record else { return Some(Ok((claim, None))) };
+        locked.book().ok()?;
+        let grant = match grant() {
+            Ok(grant) => grant,
+            Err(refused) => {
                 locked.unbook();
-                return refused.map(|decision| decision.refusal().cloned().map(Verdict::Refused));
+                return Some(Err(refused));
             }
         };
         if let Some(before) = locked.put_booked(record) {
             self.forget(&before);
         }
-        Ok(Some(Verdict::Run(ticket, grant)))
+        Some(Ok((claim, Some(grant))))
     }
 
     pub(super) fn renew(&self, ticket: &Ticket, terms: &Terms, now: Timestamp) -> Result<Ticket, TicketLost> {
-        let mut locked = self.table.lock_one(ticket.key);
+        let mut locked = self.table.lock_one(&ticket.key);
         let kept = locked.get_mut().ok_or(TicketLost)?;
         let (record, ticket) = kept.clone().renew(ticket, terms, now)?;
         *kept = record;
@@ -141,7 +138,7 @@ impl Records {
     ) -> Result<(), TicketLost> {
         let outcome = self.book(outcome.clone(), now);
         let booked = outcome_bytes(&outcome);
-        let mut locked = self.table.lock_one(ticket.key);
+        let mut locked = self.table.lock_one(&ticket.key);
         let completed = locked.get_mut().ok_or(TicketLost).and_then(|kept| {
             *kept = kept.clone().complete(ticket, outcome, terms, now)?;
             Ok(())
@@ -171,7 +168,7 @@ impl Records {
     }
 
     pub(super) fn release(&self, ticket: &Ticket, now: Timestamp) -> Result<(), TicketLost> {
-        let locked = self.table.lock_one(ticket.key);
+        let locked = self.table.lock_one(&ticket.key);
         locked.get().ok_or(TicketLost)?.release(ticket, now)?;
         locked.remove();
         Ok(())
@@ -201,7 +198,7 @@ impl Records {
 
     #[cfg(feature = "conformance")]
     pub(super) fn record(&self, key: RecordKey) -> Option<Record> {
-        self.table.lock_one(key).get().cloned()
+        self.table.lock_one(&key).get().cloned()
     }
 }
 

@@ -39,7 +39,8 @@ pub(super) struct NoRoom;
 /// The shard of one key, locked.
 pub(super) struct LockedOne<'a, K, V> {
     table: &'a Table<K, V>,
-    key: K,
+    /// Not a copy, for which each take would wait until the key is written.
+    key: &'a K,
     hash: u64,
     entries: MutexGuard<'a, Entries<K, V>>,
     place: Option<usize>,
@@ -75,10 +76,10 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
 
     /// Locks the shard of `key`.
     #[inline]
-    pub(super) fn lock_one(&self, key: K) -> LockedOne<'_, K, V> {
-        let hash = self.hash(&key);
+    pub(super) fn lock_one<'a>(&'a self, key: &'a K) -> LockedOne<'a, K, V> {
+        let hash = self.hash(key);
         let entries = self.shards[shard_of(hash)].lock();
-        let place = entries.slots.find(hash, &key);
+        let place = entries.slots.find(hash, key);
         LockedOne { table: self, key, hash, entries, place }
     }
 
@@ -192,17 +193,6 @@ impl<K: Copy + Eq + Hash, V> LockedOne<'_, K, V> {
         self.entries.slots.at_mut(self.place?)
     }
 
-    /// Sets the value, and returns the one before.
-    ///
-    /// # Errors
-    /// [`NoRoom`] if the key has none and the table takes no more.
-    pub(super) fn put(mut self, value: V) -> Result<Option<V>, NoRoom> {
-        match self.get_mut() {
-            Some(before) => Ok(Some(std::mem::replace(before, value))),
-            None => self.insert(value).map(|()| None),
-        }
-    }
-
     /// Sets the value of a key that has none. Apart, so that the way of keys that have one stays short.
     ///
     /// # Errors
@@ -211,7 +201,7 @@ impl<K: Copy + Eq + Hash, V> LockedOne<'_, K, V> {
     pub(super) fn insert(mut self, value: V) -> Result<(), NoRoom> {
         let table = self.table;
         table.reserve(1)?;
-        self.entries.slots.insert(self.hash, self.key, value, |key| table.hash(key));
+        self.entries.slots.insert(self.hash, *self.key, value, |key| table.hash(key));
         Ok(())
     }
 
@@ -236,7 +226,7 @@ impl<K: Copy + Eq + Hash, V> LockedOne<'_, K, V> {
             return Some(std::mem::replace(before, value));
         }
         let table = self.table;
-        self.entries.slots.insert(self.hash, self.key, value, |key| table.hash(key));
+        self.entries.slots.insert(self.hash, *self.key, value, |key| table.hash(key));
         None
     }
 

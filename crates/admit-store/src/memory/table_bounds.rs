@@ -6,9 +6,9 @@ use super::table::Table;
 fn the_bound_holds_and_eviction_goes_around_the_table() {
     let table = Table::<u32, u32>::new(1_000);
     for key in 0..1_000 {
-        assert!(table.lock_one(key).put(key).is_ok());
+        assert!(table.lock_one(&key).insert(key).is_ok());
     }
-    assert!(table.lock_one(1_000).put(0).is_err());
+    assert!(table.lock_one(&1_000).insert(0).is_err());
     assert!(table.lock(&[7, 1_000]).reserve().is_err());
     assert!(table.lock(&[7]).reserve().is_ok(), "a key that is there needs no room");
     let mut rounds = 0;
@@ -17,5 +17,5 @@ fn the_bound_holds_and_eviction_goes_around_the_table() {
         rounds += 1;
         assert!(rounds < 100, "the one spare entry is found");
     }
-    assert!(table.lock_one(1_000).put(0).is_ok());
+    assert!(table.lock_one(&1_000).insert(0).is_ok());
 }

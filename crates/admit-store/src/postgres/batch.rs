@@ -11,8 +11,9 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::database::{CallError, Database, Param, get, moment, timestamp};
+use super::held::Buckets;
 
-/// What the statement tells of a run that needs a bucket which somebody else holds.
+/// What the statement tells of a run that needs a bucket which it passed over.
 const BUSY: i32 = -1;
 
 /// What is to be done with the lines of a take.
@@ -29,7 +30,7 @@ pub(super) enum Want {
 pub(super) enum Outcome {
     Decided(Decision),
     GivenBack,
-    /// Somebody else holds one of its buckets for too long.
+    /// Somebody else holds one of its buckets.
     Busy,
 }
 
@@ -50,10 +51,10 @@ pub(super) struct Batch<'t> {
     /// In lock order.
     buckets: Vec<(&'t Scope, Key)>,
     pub(super) bounds: Lines,
-    line_buckets: Vec<i32>,
+    line_buckets: Vec<usize>,
     lines: Lines,
     /// How many lines each run has; nothing if each has one, and all lines of a bucket are of one budget.
-    run_lines: Option<Vec<i32>>,
+    run_lines: Option<Vec<usize>>,
     run_times: Vec<i32>,
     /// For each operation, its run.
     run_of: Vec<usize>,
@@ -64,11 +65,13 @@ pub(super) struct Batch<'t> {
 /// A batch as it is told to `take_many`, and to what calls that.
 pub(super) struct Told<'b> {
     batch: &'b Batch<'b>,
+    line_buckets: Vec<i32>,
+    run_lines: Option<Vec<i32>>,
     scopes: Vec<&'b str>,
     keys: Vec<Uuid>,
     at: Option<SystemTime>,
     lock_wait_ms: i32,
-    careful: bool,
+    free: Option<Vec<bool>>,
 }
 
 impl Told<'_> {
@@ -81,15 +84,15 @@ impl Told<'_> {
             (&batch.bounds.costs, Type::FLOAT8_ARRAY),
             (&batch.bounds.rates, Type::FLOAT8_ARRAY),
             (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
-            (&batch.line_buckets, Type::INT4_ARRAY),
+            (&self.line_buckets, Type::INT4_ARRAY),
             (&batch.lines.costs, Type::FLOAT8_ARRAY),
             (&batch.lines.rates, Type::FLOAT8_ARRAY),
             (&batch.lines.bursts, Type::FLOAT8_ARRAY),
-            (&batch.run_lines, Type::INT4_ARRAY),
+            (&self.run_lines, Type::INT4_ARRAY),
             (&batch.run_times, Type::INT4_ARRAY),
             (&self.at, Type::TIMESTAMPTZ),
             (&self.lock_wait_ms, Type::INT4),
-            (&self.careful, Type::BOOL),
+            (&self.free, Type::BOOL_ARRAY),
         ]
     }
 }
@@ -134,7 +137,7 @@ fn figures(want: Want, line: &Line) -> (f64, f64, f64) {
 
 impl<'t> Batch<'t> {
     /// The columns for these operations, in their order.
-    pub(super) fn of(operations: impl Iterator<Item = (Want, &'t Take)> + Clone) -> Self {
+    pub(super) fn of(operations: impl Iterator<Item = (Want, &'t Take)> + Clone) -> Result<Self, CallError> {
         let mut batch = Self::default();
         batch.buckets.extend(operations.clone().flat_map(|(_, take)| take.lines()).map(place));
         batch.buckets.sort_unstable();
@@ -147,7 +150,7 @@ impl<'t> Batch<'t> {
         batch.bounds.bursts.resize(batch.buckets.len(), 0.0);
         for (want, take) in operations {
             if let [line] = take.lines()
-                && let Some(run) = last_runs[batch.number(line)]
+                && let Some(run) = last_runs[batch.number(line)?]
                 && run_lines[run] == 1
                 && batch.lines.get(batch.first_lines[run]) == figures(want, line)
             {
@@ -158,31 +161,42 @@ impl<'t> Batch<'t> {
             let run = batch.run_times.len();
             batch.first_lines.push(batch.line_buckets.len());
             for line in take.lines() {
-                let number = batch.number(line);
+                let number = batch.number(line)?;
                 let same = batch.bounds.loosen(number, figures(want, line));
                 mixed |= !same && last_runs[number].is_some();
-                batch.line_buckets.push(int(number + 1));
+                batch.line_buckets.push(number);
                 batch.lines.push(figures(want, line));
                 last_runs[number] = Some(run);
             }
-            run_lines.push(int(take.lines().len()));
+            run_lines.push(take.lines().len());
             batch.run_times.push(1);
             batch.run_of.push(run);
         }
         batch.run_lines = (mixed || run_lines.iter().any(|&lines| lines != 1)).then_some(run_lines);
-        batch
+        Ok(batch)
     }
 
     /// All lines have their bucket among the batch's.
-    fn number(&self, line: &Line) -> usize {
-        self.buckets.binary_search(&place(line)).unwrap_or_default()
+    fn number(&self, line: &Line) -> Result<usize, CallError> {
+        let found = self.buckets.binary_search(&place(line));
+        found.map_err(|_| CallError::Answer("a line has no bucket in its batch".into()))
     }
 
-    /// With the moment, and whether what others hold is to be passed over.
-    pub(super) fn told(&self, now: Now, database: &Database, careful: bool) -> Told<'_> {
+    /// With the moment, in haste or not, and those buckets that are passed `over`.
+    pub(super) fn told(
+        &self,
+        now: Now,
+        database: &Database,
+        hasty: bool,
+        over: &Buckets,
+    ) -> Result<Told<'_>, CallError> {
         let (scopes, keys) = self.places();
-        let (at, lock_wait_ms) = (moment(now), database.lock_wait_ms(careful));
-        Told { batch: self, scopes, keys, at, lock_wait_ms, careful }
+        let (at, lock_wait_ms) = (moment(now), database.lock_wait_ms(hasty));
+        let is_free = |&(scope, key): &(&Scope, Key)| !over.contains(&(scope.clone(), key));
+        let free = (!over.is_empty()).then(|| self.buckets.iter().map(is_free).collect());
+        let line_buckets = ints(self.line_buckets.iter().map(|number| number + 1))?;
+        let run_lines = self.run_lines.as_ref().map(|lines| ints(lines.iter().copied())).transpose()?;
+        Ok(Told { batch: self, line_buckets, run_lines, scopes, keys, at, lock_wait_ms, free })
     }
 
     /// The columns of scopes and keys.
@@ -252,14 +266,13 @@ impl<'t> Batch<'t> {
     }
 
     /// For each operation its run, counted from 1 as the server does.
-    pub(super) fn runs(&self) -> Vec<i32> {
-        self.run_of.iter().map(|&run| int(run + 1)).collect()
+    pub(super) fn runs(&self) -> Result<Vec<i32>, CallError> {
+        ints(self.run_of.iter().map(|run| run + 1))
     }
 
     /// The numbers of the buckets of a take, which is in this run.
     fn numbers(&self, run: usize, take: &Take) -> impl Iterator<Item = usize> + Clone + use<'_, 't> {
-        let numbers = &self.line_buckets[self.first_lines[run]..][..take.lines().len()];
-        numbers.iter().map(|&number| usize::try_from(number).unwrap_or(1) - 1)
+        self.line_buckets[self.first_lines[run]..][..take.lines().len()].iter().copied()
     }
 
     /// What is wanted of each bucket, if that is all of one kind, and taking it at once leaves the same bits as taking it one by
@@ -278,7 +291,7 @@ impl<'t> Batch<'t> {
             if times > 1 && total >= Burst::MAX_TOKENS {
                 return None; // The product may be rounded.
             }
-            totals[usize::try_from(number).unwrap_or(1) - 1] = total;
+            totals[number] = total;
         }
         Some(totals)
     }
@@ -337,9 +350,9 @@ pub(super) fn columns<'t>(places: impl Iterator<Item = (&'t Scope, Key)>) -> (Ve
     places.map(|(scope, key)| (scope.as_str(), Uuid::from_bytes(*key.as_bytes()))).unzip()
 }
 
-/// A batch has fewer of anything.
-fn int(number: usize) -> i32 {
-    i32::try_from(number).unwrap_or(i32::MAX)
+/// Numbers as the server counts. A batch has fewer of anything.
+fn ints(numbers: impl Iterator<Item = usize>) -> Result<Vec<i32>, CallError> {
+    numbers.map(i32::try_from).collect::<Result<_, _>>().map_err(|error| CallError::Answer(error.into()))
 }
 
 /// As many buckets as were asked for, from their columns.

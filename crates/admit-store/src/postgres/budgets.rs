@@ -8,12 +8,8 @@ use admit::{
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::database::{CallError, Param, get, micros, moment, timestamp};
+use super::database::{CallError, get, micros, moment, timestamp};
 use super::{PostgresStore, batch};
-
-/// How many pages of the table one statement of the sweep looks at: some 3,000 buckets, which cost less than a millisecond to
-/// look at and some milliseconds to delete.
-const SWEEP_PAGES: i32 = 32;
 
 impl BudgetStore for PostgresStore {
     fn rules(&self) -> &Rules {
@@ -33,7 +29,7 @@ impl BudgetStore for PostgresStore {
         let row = self
             .database
             .row(
-                &self.budgets.peek,
+                &self.peek.0,
                 &[(&scopes, Type::TEXT_ARRAY), (&keys, Type::UUID_ARRAY), (&moment(now), Type::TIMESTAMPTZ)],
             )
             .await
@@ -58,28 +54,9 @@ impl BudgetStore for PostgresStore {
             Now::At(_) => Duration::ZERO,
         };
         let idle = micros(self.rules.retention.duration().saturating_add(under_way));
-        let swept = self.sweep(idle, now).await;
+        let swept = self.sweep.over_all(&self.database, idle, now).await;
         self.coalescer.refusals().forget_all();
         Ok(swept?)
-    }
-}
-
-impl PostgresStore {
-    /// Walks the table, some pages at a time, and tells how many buckets were deleted.
-    async fn sweep(&self, idle_micros: i64, now: Now) -> Result<u64, CallError> {
-        let (mut deleted, mut next_page) = (0, Some(0_i64));
-        while let Some(page) = next_page {
-            let params: [Param<'_>; 4] = [
-                (&idle_micros, Type::INT8),
-                (&moment(now), Type::TIMESTAMPTZ),
-                (&page, Type::INT8),
-                (&SWEEP_PAGES, Type::INT4),
-            ];
-            let row = self.database.row(&self.budgets.delete_idle_pages, &params).await?;
-            deleted += get::<i64>(&row, 0)?.unsigned_abs();
-            next_page = get(&row, 1)?;
-        }
-        Ok(deleted)
     }
 }
 
@@ -99,23 +76,13 @@ impl PostgresStore {
     }
 }
 
-/// The statements on buckets, with the schema in place.
+/// The statement that looks at buckets, with the schema in place.
 #[derive(Debug)]
-pub(super) struct Statements {
-    peek: String,
-    delete_idle_pages: String,
-}
+pub(super) struct Peek(String);
 
-impl Statements {
+impl Peek {
     pub(super) fn new(schema: &str) -> Self {
-        Self {
-            peek: format!(
-                "SELECT decided_at, bucket_tokens, bucket_refilled_at FROM {schema}.peek($1, $2, $3)"
-            ),
-            delete_idle_pages: format!(
-                "SELECT deleted, next_page FROM {schema}.delete_idle_pages($1, $2, $3, $4)"
-            ),
-        }
+        Self(format!("SELECT decided_at, bucket_tokens, bucket_refilled_at FROM {schema}.peek($1, $2, $3)"))
     }
 }
 

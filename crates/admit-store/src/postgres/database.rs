@@ -19,9 +19,9 @@ pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 /// The store's SQL raises it in a transaction that is not `read committed`.
 const NOT_READ_COMMITTED: &str = "AD001";
 
-/// How long a careful statement may wait for what it cannot pass over: a bucket that somebody else is minting. It has been waited
-/// for in vain already; others who take do not hold a row that long.
-const CAREFUL_WAIT_MS: i32 = 50;
+/// How long a hasty statement may wait for a lock: one before it has waited in vain already, and others who take do not hold
+/// a row that long.
+const HASTY_WAIT_MS: i32 = 50;
 
 /// How often a statement is repeated that the server undid because of others.
 const RETRIES: usize = 5;
@@ -100,14 +100,14 @@ impl Database {
     }
 
     /// What the SQL functions take as the bound of their waits for locks.
-    pub(super) fn lock_timeout_ms(&self) -> &i32 {
-        &self.0.lock_timeout_ms
+    pub(super) fn lock_timeout_ms(&self) -> i32 {
+        self.0.lock_timeout_ms
     }
 
     /// The same for a statement that waits as long as it may, or hardly.
-    pub(super) fn lock_wait_ms(&self, careful: bool) -> i32 {
+    pub(super) fn lock_wait_ms(&self, hasty: bool) -> i32 {
         let longest = self.0.lock_timeout_ms;
-        if careful { longest.min(CAREFUL_WAIT_MS) } else { longest }
+        if hasty { longest.min(HASTY_WAIT_MS) } else { longest }
     }
 
     /// Runs a statement that gives one row, in a transaction of its own, `read committed`.
@@ -121,23 +121,6 @@ impl Database {
     /// The same for a statement that gives many.
     pub(super) async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         (|| self.attempt(sql, params)).retry(retries()).when(CallError::is_transient).await
-    }
-
-    /// Runs a statement that deletes up to `batch` rows and tells how many, until it finds fewer.
-    pub(super) async fn sweep(
-        &self,
-        sql: &str,
-        params: &[Param<'_>],
-        batch: i32,
-    ) -> Result<u64, Unavailable> {
-        let mut total = 0;
-        loop {
-            let deleted = get::<i64>(&self.row(sql, params).await?, 0)?;
-            total += deleted.unsigned_abs();
-            if deleted < i64::from(batch) {
-                return Ok(total);
-            }
-        }
     }
 
     async fn attempt(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {

@@ -21,7 +21,7 @@ use super::database::{CallError, Database, millis};
 use super::{ConnectionError, PostgresConfig, scope_check, shape};
 
 /// In order. A migration that was published never changes: the history has its checksum.
-const MIGRATIONS: [(&str, &str); 8] = [
+const MIGRATIONS: [(&str, &str); 9] = [
     ("V1__rate_budgets", include_str!("sql/V1__rate_budgets.sql")),
     ("V2__idempotency", include_str!("sql/V2__idempotency.sql")),
     ("V3__leaderships", include_str!("sql/V3__leaderships.sql")),
@@ -30,6 +30,7 @@ const MIGRATIONS: [(&str, &str); 8] = [
     ("V6__many_takes", include_str!("sql/V6__many_takes.sql")),
     ("V7__sweep_by_pages", include_str!("sql/V7__sweep_by_pages.sql")),
     ("V8__admissions", include_str!("sql/V8__admissions.sql")),
+    ("V9__no_jit", include_str!("sql/V9__no_jit.sql")),
 ];
 
 /// PostgreSQL 14 brought exact `extract(epoch …)` and functions whose bodies are parsed when they are made.

@@ -15,9 +15,9 @@
 //! # }
 //! ```
 //!
-//! A call is one round trip and one statement, or two where an admission replays a response. A statement leaves no setting
-//! behind, so that PgBouncer in transaction mode may stand before the server. The decisions are made by functions in the store's schema (`sql/`); a budget is read with a `SELECT` on
-//! `rate_budgets`.
+//! A take alone is one round trip and one statement. Takes that come at once share one or two; an admission that replays a response
+//! is two. A statement leaves no setting behind, so that PgBouncer in transaction mode works in front of it. The decisions are made
+//! by functions in the store's schema (`sql/`); a budget is read with a `SELECT` on `rate_budgets`.
 //!
 //! [`PostgresStore::connect`] makes the tables and functions and changes them when a later version needs others. Where
 //! the service's role has no right to, run it once with a role that has, and grant the service's role `USAGE` on the
@@ -45,6 +45,7 @@ mod retention;
 mod scope_check;
 mod shape;
 mod statement_error;
+mod sweep;
 mod tls;
 
 use std::sync::Arc;
@@ -64,6 +65,7 @@ pub use tokio_postgres;
 use admissions::Admissions;
 use coalescer::Coalescer;
 use database::Database;
+use sweep::Sweep;
 
 /// Buckets and idempotency records in PostgreSQL. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -74,7 +76,8 @@ pub struct PostgresStore {
     rules: Arc<Rules>,
     coalescer: Coalescer,
     admissions: Admissions,
-    budgets: Arc<budgets::Statements>,
+    peek: Arc<budgets::Peek>,
+    sweep: Arc<Sweep>,
     records: Arc<records::Statements>,
 }
 
@@ -89,18 +92,20 @@ impl PostgresStore {
         let database = Database::new(&config)?;
         let migrated = migrate::migrate(&config, &database, &rules.scopes).await?.map(Arc::from);
         raise_retention(&config, &database, &rules).await?;
-        let budgets = Arc::new(budgets::Statements::new(database.schema()));
+        let peek = Arc::new(budgets::Peek::new(database.schema()));
+        let sweep = Arc::new(Sweep::new(database.schema()));
         let records = Arc::new(records::Statements::new(database.schema()));
         let coalescer = Coalescer::new(database.clone(), &config);
         let admissions = Admissions::new(database.clone(), &config, coalescer.clone(), records.clone());
         let (config, rules) = (Arc::new(config), Arc::new(rules));
-        Ok(Self { database, config, migrated, rules, coalescer, admissions, budgets, records })
+        Ok(Self { database, config, migrated, rules, coalescer, admissions, peek, sweep, records })
     }
 
-    /// How many takes, and admissions with a take, were sent whose answer never came, since the store was connected. Each may
-    /// have debited its buckets, and was told as unavailable. A key that was claimed so is in flight until its lease lapses; where
-    /// the terms are [`OnLapse::StayBlocked`](admit::idempotency::OnLapse::StayBlocked) it is then blocked until its time is
-    /// over, though nothing ran.
+    /// How many takes, and admissions with a take, were sent whose answer never came, since the store was connected, and how many
+    /// keys that were claimed for nobody could not be freed. Each may have debited its buckets, and was told as unavailable, if
+    /// to anybody. A key that was claimed so is in flight until its lease lapses; where the terms are
+    /// [`OnLapse::StayBlocked`](admit::idempotency::OnLapse::StayBlocked) it is then blocked until its time is over, though nothing
+    /// ran.
     pub fn unanswered_takes(&self) -> u64 {
         self.coalescer.unanswered() + self.admissions.unanswered()
     }

@@ -37,6 +37,8 @@ pub(super) struct QueueFull {
 pub(super) enum TooLong {
     #[error("the statements before it took longer than {0:?}")]
     ToBegin(Duration),
+    #[error("no connection was free within {0:?} to fetch the response")]
+    WithoutConnection(Duration),
     /// It may never be taken, as by a drive in a runtime that nobody runs.
     #[error("no answer came within {0:?} of its turn")]
     ToEnd(Duration),
@@ -218,29 +220,49 @@ mod tests {
         assert!(queue.push(4).unwrap().1.is_some());
     }
 
-    /// All interleavings, at random, of callers that come, of the task that runs what waits, and of its sudden end.
+    /// All interleavings, at random, of callers that come, of the task that runs what waits, and of its sudden end; of batches that
+    /// are put back, and of drives that are handed on by a task which has a batch still: either may begin another drive.
     #[test]
     fn no_interleaving_loses_an_operation() {
         use std::sync::Arc;
         use std::sync::atomic::{AtomicUsize, Ordering};
 
-        use shuttle::thread::{spawn, yield_now};
+        use shuttle::rand::{Rng, thread_rng};
+        use shuttle::thread::{JoinHandle, spawn, yield_now};
 
         const CALLERS: usize = 3;
         const EACH: usize = 3;
 
+        #[derive(Clone, Copy, PartialEq)]
+        enum Model {
+            Plain,
+            EndsSuddenly,
+            PutsBackAndHandsOn,
+        }
+
         struct Seen {
+            model: Model,
             queue: Queue<(usize, usize)>,
             done: Mutex<Vec<(usize, usize)>>,
             lost: AtomicUsize,
             drivers: AtomicUsize,
+            threads: Mutex<Vec<JoinHandle<()>>>,
         }
 
-        fn drive(seen: &Seen, mut drive: Drive, ends_suddenly: bool) {
+        fn begin(seen: &Arc<Seen>, begun: Option<Drive>) {
+            if let Some(begun) = begun {
+                let driven = seen.clone();
+                let driver = spawn(move || drive(&driven, begun));
+                seen.threads.lock().unwrap().push(driver);
+            }
+        }
+
+        fn drive(seen: &Arc<Seen>, mut drive: Drive) {
+            let at_random = |model| seen.model == model && thread_rng().gen_bool(0.5);
             assert_eq!(seen.drivers.fetch_add(1, Ordering::SeqCst), 0, "two drive at a time");
             loop {
                 yield_now();
-                if ends_suddenly && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.5) {
+                if at_random(Model::EndsSuddenly) {
                     seen.drivers.fetch_sub(1, Ordering::SeqCst);
                     seen.lost.fetch_add(seen.queue.abandon().len(), Ordering::SeqCst);
                     return;
@@ -250,47 +272,71 @@ mod tests {
                 let Some((going_on, batch)) = seen.queue.next(drive, |operation| operation.1 % 2 == 0) else {
                     return;
                 };
-                seen.drivers.store(last, Ordering::SeqCst);
-                drive = going_on;
+                let going_on = match at_random(Model::PutsBackAndHandsOn) {
+                    true => {
+                        begin(seen, Some(going_on));
+                        None
+                    }
+                    false => {
+                        seen.drivers.store(last, Ordering::SeqCst);
+                        Some(going_on)
+                    }
+                };
                 yield_now();
-                seen.done.lock().unwrap().extend(batch);
+                match at_random(Model::PutsBackAndHandsOn) {
+                    true => begin(seen, seen.queue.put_back(batch)),
+                    false => seen.done.lock().unwrap().extend(batch),
+                }
+                match going_on {
+                    Some(going_on) => drive = going_on,
+                    None => return,
+                }
             }
         }
 
-        fn model(ends_suddenly: bool) {
+        fn model(model: Model) {
             let seen = Arc::new(Seen {
+                model,
                 queue: Queue::new(CALLERS * EACH),
                 done: Mutex::default(),
                 lost: AtomicUsize::default(),
                 drivers: AtomicUsize::default(),
+                threads: Mutex::default(),
             });
             let callers: Vec<_> = (0..CALLERS)
                 .map(|caller| {
                     let seen = seen.clone();
                     spawn(move || {
-                        let mut driven = Vec::new();
                         for turn in 0..EACH {
-                            if let Some(begun) = seen.queue.push((caller, turn)).unwrap().1 {
-                                let seen = seen.clone();
-                                driven.push(spawn(move || drive(&seen, begun, ends_suddenly)));
-                            }
+                            begin(&seen, seen.queue.push((caller, turn)).unwrap().1);
                             yield_now();
                         }
-                        driven.into_iter().for_each(|driver| driver.join().unwrap());
                     })
                 })
                 .collect();
             callers.into_iter().for_each(|caller| caller.join().unwrap());
-            let done = seen.done.lock().unwrap();
+            // A driver that is not joined yet may begin another.
+            while let Some(driver) = { seen.threads.lock().unwrap().pop() } {
+                driver.join().unwrap();
+            }
+            let mut done = seen.done.lock().unwrap().clone();
             assert_eq!(done.len() + seen.lost.load(Ordering::SeqCst), CALLERS * EACH);
-            for caller in 0..CALLERS {
+            assert_eq!(seen.queue.len(), 0);
+            for caller in (0..CALLERS).filter(|_| model != Model::PutsBackAndHandsOn) {
                 let turns: Vec<_> = done.iter().filter(|one| one.0 == caller).map(|one| one.1).collect();
                 assert!(turns.is_sorted(), "{turns:?} of caller {caller} came in another order");
             }
-            assert_eq!(seen.queue.len(), 0);
+            done.sort_unstable();
+            done.dedup();
+            assert_eq!(
+                done.len() + seen.lost.load(Ordering::SeqCst),
+                CALLERS * EACH,
+                "something was done twice"
+            );
         }
 
-        shuttle::check_random(|| model(false), 5_000);
-        shuttle::check_random(|| model(true), 5_000);
+        shuttle::check_random(|| model(Model::Plain), 5_000);
+        shuttle::check_random(|| model(Model::EndsSuddenly), 5_000);
+        shuttle::check_random(|| model(Model::PutsBackAndHandsOn), 5_000);
     }
 }

@@ -45,7 +45,7 @@ impl IdempotencyStore for PostgresStore {
             (&micros(terms.ttl), Type::INT8),
             (&stays_blocked, Type::BOOL),
             (&moment(now), Type::TIMESTAMPTZ),
-            (self.database.lock_timeout_ms(), Type::INT4),
+            (&self.database.lock_timeout_ms(), Type::INT4),
         ];
         let row = self.database.row(&self.records.claim, &params).await?;
         let at = timestamp(get(&row, 0)?)?;
@@ -69,7 +69,7 @@ impl IdempotencyStore for PostgresStore {
             (&SystemTime::from(ticket.lease_until), Type::TIMESTAMPTZ),
             (&micros(terms.lease), Type::INT8),
             (&moment(now), Type::TIMESTAMPTZ),
-            (self.database.lock_timeout_ms(), Type::INT4),
+            (&self.database.lock_timeout_ms(), Type::INT4),
         ];
         let row = self.database.row(&self.records.renew, &params).await.map_err(Unavailable::from)?;
         let until = get::<Option<SystemTime>>(&row, 0).map_err(Unavailable::from)?;
@@ -88,7 +88,7 @@ impl IdempotencyStore for PostgresStore {
         let (fence, ttl, now) = (ticket.fence.number(), micros(terms.ttl), moment(now));
         let key = ticket.key.as_bytes().as_slice();
         let params = columns.params(&key, &fence, &ttl, &now);
-        held(self.database.row(&self.records.complete, &params).await)
+        had_its_say(self.database.row(&self.records.complete, &params).await)
     }
 
     async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
@@ -97,7 +97,14 @@ impl IdempotencyStore for PostgresStore {
 
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
         let params: [Param<'_>; 2] = [(&moment(now), Type::TIMESTAMPTZ), (&SWEEP_BATCH, Type::INT4)];
-        self.database.sweep(&self.records.delete_expired, &params, SWEEP_BATCH).await
+        let mut total = 0;
+        loop {
+            let deleted = get::<i64>(&self.database.row(&self.records.delete_expired, &params).await?, 0)?;
+            total += deleted.unsigned_abs();
+            if deleted < i64::from(SWEEP_BATCH) {
+                return Ok(total);
+            }
+        }
     }
 }
 
@@ -129,7 +136,7 @@ impl PostgresStore {
         let row = rows
             .map_err(CallError::from)
             .and_then(|mut rows| rows.pop().ok_or_else(|| CallError::Answer("no row".into())));
-        held(row)
+        had_its_say(row)
     }
 }
 
@@ -177,9 +184,9 @@ impl Statements {
             (&ticket.key.as_bytes().as_slice(), Type::BYTEA),
             (&ticket.fence.number(), Type::INT8),
             (&moment(now), Type::TIMESTAMPTZ),
-            (database.lock_timeout_ms(), Type::INT4),
+            (&database.lock_timeout_ms(), Type::INT4),
         ];
-        held(database.row(&self.release, &params).await)
+        had_its_say(database.row(&self.release, &params).await)
     }
 }
 
@@ -227,9 +234,9 @@ impl<'a> OutcomeColumns<'a> {
 }
 
 /// Whether the ticket had its say.
-fn held(answer: Result<Row, CallError>) -> Result<(), IdempotencyError> {
-    let held = answer.and_then(|row| get::<bool>(&row, 0)).map_err(Unavailable::from)?;
-    if held { Ok(()) } else { Err(IdempotencyError::TicketLost) }
+fn had_its_say(answer: Result<Row, CallError>) -> Result<(), IdempotencyError> {
+    let had = answer.and_then(|row| get::<bool>(&row, 0)).map_err(Unavailable::from)?;
+    if had { Ok(()) } else { Err(IdempotencyError::TicketLost) }
 }
 
 /// The record in the columns from `first` on, if there is one.

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::takes::Shared;
-use super::writer::{Failure, Job, unavailable};
+use super::writer::{Failure, Job, outcome, unavailable};
 use super::{SqliteStore, buckets, records};
 
 impl AdmissionStore for SqliteStore {
@@ -98,12 +98,8 @@ impl Job for Admitting {
 
     fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>> {
         let Self { asked, verdict, caller, shared } = *self;
-        let answer = match (committed, verdict) {
-            (Err(failure), _) => Err(failure),
-            (Ok(()), None) => return None, // It did not run; dropping the caller's end tells so.
-            (Ok(()), Some(verdict)) => Ok((verdict, asked)),
-        };
-        match caller.send(answer) {
+        let answer = outcome(committed, verdict)?;
+        match caller.send(answer.map(|verdict| (verdict, asked))) {
             Err(Ok((Verdict::Run(ticket, _), asked))) => Some(Box::new(Undoing { ticket, asked, shared })),
             _ => None,
         }

@@ -193,7 +193,9 @@ impl SqliteStore {
     }
 
     /// How many takes, and admissions, debited their buckets for nobody, since the store was opened: those of callers that went
-    /// away, which could not be given back.
+    /// away, which could not be given back. A key that was claimed so is in flight until its lease lapses; where the terms are
+    /// [`OnLapse::StayBlocked`](admit::idempotency::OnLapse::StayBlocked) it is then blocked until its time is over, though nothing
+    /// ran.
     pub fn unanswered_takes(&self) -> u64 {
         self.takes.unanswered()
     }

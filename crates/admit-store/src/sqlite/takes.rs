@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::buckets;
-use super::writer::{Failure, Job, Writer, unavailable};
+use super::writer::{Failure, Job, Writer, outcome, unavailable};
 use crate::refusals::{Recalled, Refusals, Sighting, Stamp};
 
 /// With the take, so that whoever finds it abandoned can give it back.
@@ -167,21 +167,18 @@ impl Job for Taking {
 
     fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>> {
         let Self { take, stamp, for_good, decided, caller, shared, .. } = *self;
-        let answer = match (committed, decided) {
-            (Err(failure), _) => Err(failure),
-            (Ok(()), None) => return None, // It did not run; dropping the caller's end tells so.
-            (Ok(()), Some(Decided { decision, buckets, seen })) => {
-                match decision {
-                    Decision::Granted(_) => {
-                        take.lines().iter().for_each(|line| shared.refusals.clear(&line.scope, line.key));
-                    }
-                    Decision::Refused(_) => {
-                        shared.refusals.remember(stamp, &take, &buckets, Sighting::OnSharedClock { seen });
-                    }
+        let answer = outcome(committed, decided)?.map(|Decided { decision, buckets, seen }| {
+            match decision {
+                Decision::Granted(_) => {
+                    take.lines().iter().for_each(|line| shared.refusals.clear(&line.scope, line.key));
                 }
-                Ok((decision, take))
+                Decision::Refused(_) => {
+                    let sighting = Sighting { sent: seen, answered: seen, at: None };
+                    shared.refusals.remember(stamp, &take, &buckets, sighting);
+                }
             }
-        };
+            (decision, take)
+        });
         match caller.send(answer) {
             Err(Ok((Decision::Granted(_), take))) => {
                 shared.abandoned(take, for_good).map(|back| Box::new(back) as Box<dyn Job>)

@@ -84,13 +84,20 @@ where
 
     fn answer(self: Box<Self>, committed: Result<(), Arc<Failure>>) -> Option<Box<dyn Job>> {
         let Self { result, reply, .. } = *self;
-        let answer = match (committed, result) {
-            (Err(failure), _) => Err(failure),
-            (Ok(()), Some(result)) => Ok(result),
-            (Ok(()), None) => return None, // It did not run; dropping the reply tells so.
-        };
-        let _ = reply.send(answer); // A caller that left wants no answer.
+        let _ = reply.send(outcome(committed, result)?); // A caller that left wants no answer.
         None
+    }
+}
+
+/// What the caller of an operation is told that had this result in a transaction which ended so; nothing if it did not run:
+/// dropping the sender tells that.
+pub(super) fn outcome<T>(
+    committed: Result<(), Arc<Failure>>,
+    result: Option<T>,
+) -> Option<Result<T, Arc<Failure>>> {
+    match committed {
+        Ok(()) => result.map(Ok),
+        Err(failure) => Some(Err(failure)),
     }
 }
 

@@ -22,9 +22,12 @@ fn one() -> [Charge; 1] {
 
 /// A bucket that was asked for often enough for the next ask to be for a slice of eight.
 async fn warm() -> (Unsure, Leased<Unsure>) {
-    let clock = ManualClock::at(START);
+    warm_by(&ManualClock::at(START)).await
+}
+
+async fn warm_by(clock: &ManualClock) -> (Unsure, Leased<Unsure>) {
     let unsure = Unsure::new(MemoryStore::with(rules(), Limits::default(), clock.clone()));
-    let store = Leased::with(unsure.clone(), both("50%"), clock, Counts::default());
+    let store = Leased::with(unsure.clone(), both("50%"), clock.clone(), Counts::default());
     for _ in 0..7 {
         assert!(store.take(&one(), Now::Store).await.unwrap().is_granted());
     }
@@ -38,11 +41,17 @@ impl Wake for Nobody {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Lets a future run until it waits, and has it go away.
-fn leave(future: impl Future) {
+/// Lets a future run until it waits, and has it go away: when what it waits for is under way.
+async fn leave(future: impl Future) {
+    let mut future = pin!(future);
+    poll(future.as_mut());
+    settle().await;
+}
+
+/// Lets a future run until it waits.
+fn poll(future: Pin<&mut impl Future>) {
     let waker = Waker::from(Arc::new(Nobody));
-    let polled = pin!(future).poll(&mut Context::from_waker(&waker));
-    assert!(matches!(polled, Poll::Pending));
+    assert!(matches!(future.poll(&mut Context::from_waker(&waker)), Poll::Pending));
 }
 
 async fn settle() {
@@ -71,7 +80,7 @@ async fn one_slice_is_on_its_way_for_all_who_wait() {
 async fn a_caller_that_leaves_strands_neither_the_others_nor_the_slice() {
     let (unsure, store) = warm().await;
     unsure.fates([Fate::Waits]);
-    leave(store.take(&one(), Now::Store));
+    leave(store.take(&one(), Now::Store)).await;
     let waiting = tokio::spawn({
         let store = store.clone();
         async move { store.take(&one(), Now::Store).await }
@@ -86,6 +95,24 @@ async fn a_caller_that_leaves_strands_neither_the_others_nor_the_slice() {
     );
 }
 
+/// It was asked for all the same.
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_asked_for() {
+    let (unsure, store) = warm().await;
+    let one = one();
+    poll(Box::pin(store.take(&one, Now::Store)).as_mut());
+    settle().await;
+    assert_eq!((unsure.asked(), store.counts().unanswered()), (0, 0));
+
+    let mut asking = Box::pin(store.take(&one, Now::Store));
+    let mut waiting = Box::pin(store.take(&one, Now::Store));
+    poll(asking.as_mut());
+    poll(waiting.as_mut());
+    drop(asking);
+    assert!(waiting.await.unwrap().is_granted(), "whoever waited for its slice asks instead");
+    assert_eq!((unsure.asked(), store.held()), (1, 7.0));
+}
+
 #[tokio::test]
 async fn a_caller_that_leaves_while_it_waits_changes_nothing() {
     let (unsure, store) = warm().await;
@@ -95,7 +122,7 @@ async fn a_caller_that_leaves_while_it_waits_changes_nothing() {
         async move { store.take(&one(), Now::Store).await }
     });
     settle().await;
-    leave(store.take(&one(), Now::Store));
+    leave(store.take(&one(), Now::Store)).await;
     unsure.open();
     assert!(asking.await.unwrap().unwrap().is_granted());
     assert_eq!(store.held(), 7.0);
@@ -143,8 +170,7 @@ async fn what_is_not_leased_is_given_back_to_the_store_for_a_caller_that_has_gon
     let store = Leased::with(unsure.clone(), leases, clock, Counts::default());
     unsure.fates([Fate::Waits]);
     let two = [one()[0].clone(), charge(BETA, "k", 3.0, "4/hour")];
-    let leaves = timeout(Duration::ZERO, store.take(&two, Now::Store)).await;
-    assert!(leaves.is_err());
+    leave(store.take(&two, Now::Store)).await;
     unsure.open();
     settle().await;
     let in_store = unsure.store.peek(&two, Now::Store).await.unwrap();
@@ -152,30 +178,81 @@ async fn what_is_not_leased_is_given_back_to_the_store_for_a_caller_that_has_gon
     assert_eq!(grant.left, [Some(999.0), Some(4.0)]);
 }
 
+/// A runtime that runs only when it is told to.
+struct Elsewhere(tokio::runtime::Runtime);
+
+impl Elsewhere {
+    fn new() -> Self {
+        Self(tokio::runtime::Builder::new_current_thread().build().unwrap())
+    }
+
+    /// Asks for a slice, for a caller that leaves.
+    fn ask(self, store: &Leased<Unsure>) -> Self {
+        let store = store.clone();
+        self.run(async move { leave(store.take(&one(), Now::Store)).await })
+    }
+
+    fn run(self, first: impl Future<Output = ()> + Send + 'static) -> Self {
+        let running = std::thread::spawn(move || {
+            self.0.block_on(first);
+            self.0.block_on(settle());
+            self
+        });
+        running.join().unwrap()
+    }
+}
+
 /// The task that was to see to a slice was one of a runtime that nobody ran any more: callers in other runtimes waited for it
 /// for ever.
 #[tokio::test(start_paused = true)]
 async fn a_slice_that_another_runtime_does_not_see_to_is_not_waited_for_long() {
-    let (unsure, store) = warm().await;
+    let clock = ManualClock::at(START);
+    let (unsure, store) = warm_by(&clock).await;
     unsure.fates([Fate::Waits]);
-    let stalled = std::thread::spawn({
-        let store = store.clone();
-        move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            runtime.block_on(async { leave(store.take(&one(), Now::Store)) });
-            runtime.block_on(settle());
-            runtime // Nobody runs it any more.
-        }
-    });
-    let stalled = stalled.join().unwrap();
+    let stalled = Elsewhere::new().ask(&store);
     assert_eq!(unsure.takes().len(), 1, "a slice is on its way");
     let one = one();
     let mut first = pin!(store.take(&one, Now::Store));
     assert!(timeout(Duration::from_millis(499), &mut first).await.is_err(), "it may yet come");
+    clock.advance(Duration::from_millis(500));
     assert!(timeout(Duration::from_millis(2), first).await.unwrap().unwrap().is_granted());
     let next = timeout(Duration::from_millis(1), store.take(&one, Now::Store)).await;
     assert!(next.expect("a second one waited").unwrap().is_granted());
-    stalled.shutdown_background();
+    stalled.0.shutdown_background();
+}
+
+/// A caller that had waited for slices before, and had a millisecond left, said of a new one that it was late: from then on
+/// nobody waited for it.
+#[tokio::test(start_paused = true)]
+async fn a_slice_is_late_by_its_own_age() {
+    let clock = ManualClock::at(START);
+    let (unsure, store) = warm_by(&clock).await;
+    unsure.fates([Fate::Waits]);
+    let elsewhere = Elsewhere::new().ask(&store);
+    let one = one();
+    let mut first = pin!(store.take(&one, Now::Store));
+    assert!(timeout(Duration::from_millis(499), &mut first).await.is_err());
+    clock.advance(Duration::from_millis(499));
+    unsure.open();
+    let elsewhere = elsewhere.run(settle());
+    for _ in 0..8 {
+        assert!(store.take(&one, Now::Store).await.unwrap().is_granted());
+    }
+    assert_eq!(unsure.takes().len(), 1, "others were granted all of the slice");
+    unsure.fates([Fate::Waits]);
+    let elsewhere = elsewhere.ask(&store);
+    assert!(timeout(Duration::ZERO, &mut first).await.is_err(), "it waits again");
+    clock.advance(Duration::from_millis(1));
+    assert!(
+        timeout(Duration::from_millis(2), first).await.expect("it had a millisecond").unwrap().is_granted()
+    );
+    let mut next = pin!(store.take(&one, Now::Store));
+    assert!(timeout(Duration::from_millis(400), &mut next).await.is_err(), "it was not waited for");
+    assert_eq!(unsure.takes().len(), 2, "of the slice, and of the first caller");
+    unsure.open();
+    elsewhere.run(settle()).0.shutdown_background();
+    assert!(next.await.unwrap().is_granted());
+    assert_eq!(unsure.takes().len(), 0);
 }
 
 /// A server has a runtime for each processor. Those who came while another runtime's slice was on its way asked the store each for

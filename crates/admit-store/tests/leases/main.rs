@@ -10,6 +10,7 @@ mod crashes;
 mod law;
 #[cfg(feature = "postgres")]
 mod replicas;
+mod rolling;
 mod suite;
 mod unsure;
 

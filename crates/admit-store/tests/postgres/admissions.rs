@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms};
+use admit::idempotency::{Claim, Fingerprint, OnLapse, Outcome, RecordKey, Response, Terms};
 use admit::{
     AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyStore, Now, TakeError,
     Timestamp, UnavailableKind, Verdict, one_by_one,
@@ -11,7 +11,7 @@ use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::Postgres;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, SETTINGS, charge, lock_waits, patient, rules, store};
+use crate::{INGEST, READ, SETTINGS, charge, lock_waits, logged, patient, rules, store};
 
 fn key(name: &str) -> RecordKey {
     RecordKey::new("tenant", "POST", "/orders", name)
@@ -29,14 +29,7 @@ fn runs(verdict: &Result<Verdict, AdmissionError>) -> bool {
 
 /// How many statements the server was sent so far, those of `psql` left out.
 fn statements(postgres: &Postgres) -> usize {
-    let log = || std::fs::read_to_string(postgres.home().path().join("log")).unwrap();
-    let marks = |log: &str| log.matches("LOG:  so far").count();
-    let before = marks(&log());
-    postgres.psql("DO $$ BEGIN RAISE LOG 'so far'; END $$").unwrap();
-    while marks(&log()) == before {
-        std::thread::yield_now(); // The log is written behind the answer.
-    }
-    log().lines().filter(|line| line.contains("execute <unnamed>")).count()
+    logged(postgres).lines().filter(|line| line.contains("execute <unnamed>")).count()
 }
 
 /// Once a request was looked up, charged and claimed by a round trip each.
@@ -164,7 +157,7 @@ async fn replays_share_a_statement_and_not_their_responses() {
         (SELECT array_agg(fingerprint) FROM admit.idempotency_records), \
         array_fill(1::bigint, ARRAY[20]), array_fill(1::bigint, ARRAY[20]), array_fill(true, ARRAY[20]), \
         array_fill(1, ARRAY[20]), '{ingest}', ARRAY[gen_random_uuid()], '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{1}', \
-        NULL, '{20}', NULL, 100, false) WHERE taken_number IS NOT NULL";
+        NULL, '{20}', NULL, 100, NULL) WHERE taken_number IS NOT NULL";
     let sizes: Vec<usize> =
         postgres.psql(shared).unwrap().lines().map(|size| size.trim().parse().unwrap()).collect();
     assert!(sizes.len() == 20 && sizes.iter().all(|&size| size < 300), "{sizes:?}");
@@ -225,6 +218,20 @@ async fn of_a_key_that_two_pools_admit_one_runs() {
     assert_eq!(postgres.psql(there).unwrap(), format!("{KEYS}|{KEYS}"));
     let left: f64 = postgres.psql("SELECT max(tokens) FROM admit.rate_budgets").unwrap().parse().unwrap();
     assert!((1000.0 - KEYS as f64..1000.0 - KEYS as f64 + 20.0).contains(&left), "{left}"); // It refills.
+}
+
+/// Where a statement had one request alone, those with its key that were to come after it were told its error.
+#[tokio::test]
+async fn a_request_that_fails_takes_none_with_its_key_with_it() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let check = format!("ALTER TABLE admit.rate_budgets ADD CHECK (scope <> '{READ}')");
+    postgres.psql(&check).unwrap();
+    let (good, bad) = ([charge(INGEST, "k", 1.0, "10/s")], [charge(READ, "k", 1.0, "10/s")]);
+    let verdicts = join_all([&bad, &bad, &good, &bad].map(|charges| admit(&store, charges, "one"))).await;
+    assert!(verdicts[..2].iter().all(|verdict| matches!(verdict, Err(AdmissionError::Budgets(_)))));
+    assert!(runs(&verdicts[2]), "{verdicts:?}");
+    assert!(matches!(verdicts[3], Ok(Verdict::Taken(Claim::InFlight { .. }))), "{verdicts:?}");
 }
 
 /// A connection cut off at any instant leaves both the debit and the claim, or neither; and what is granted is debited.
@@ -312,6 +319,48 @@ async fn an_admission_that_nobody_waits_for_is_undone() {
     {
         tokio::task::yield_now().await;
     }
+}
+
+/// A key that was claimed for nobody and could not be freed was told at debug and counted nowhere; it may be blocked for its
+/// whole time though nothing ran.
+#[tokio::test]
+async fn a_key_that_cannot_be_freed_is_counted() {
+    let postgres = Postgres::fast().unwrap();
+    let mut config = PostgresConfig::new(postgres.url());
+    config.lock_timeout = Duration::from_secs(60);
+    config.statement_timeout = Duration::from_secs(60);
+    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let one = [charge(INGEST, "k", 1.0, "0.01/s burst 10")];
+    let terms = Terms { on_lapse: OnLapse::StayBlocked, ..Terms::default() };
+    let payload = Fingerprint::of("payload");
+    let blocked = async |name: &str| store.look(&key(name), &payload, &terms, Now::Store).await.unwrap();
+    assert!(runs(&admit(&store, &one, "first").await));
+    let client = other_session(&postgres).await;
+    let admit_nobody = async |name: &str| {
+        client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
+        let key = key(name);
+        tokio::select! {
+            _ = store.admit(&one, &key, &payload, &terms, Now::Store) => panic!("the row is locked"),
+            () = lock_waits(&postgres, "1") => {}
+        }
+        client.batch_execute("ROLLBACK").await.unwrap();
+        assert!(runs(&admit(&store, &one, &format!("after {name}")).await));
+    };
+    admit_nobody("freed").await;
+    while blocked("freed").await.is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(store.unanswered_takes(), 0);
+
+    postgres.psql("DROP FUNCTION admit.idempotency_release").unwrap();
+    admit_nobody("blocked").await;
+    let counted = async {
+        while store.unanswered_takes() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), counted).await.expect("it is counted");
+    assert!(blocked("blocked").await.is_some());
 }
 
 /// A record that a service's transaction has locked holds up nobody: who wants its key is told that it is in flight.

@@ -15,7 +15,7 @@ fn at(micros: i64) -> Now {
 }
 
 /// A session of its own.
-async fn session(postgres: &Postgres) -> tokio_postgres::Client {
+pub(crate) async fn session(postgres: &Postgres) -> tokio_postgres::Client {
     let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client
@@ -33,7 +33,7 @@ fn tokens(postgres: &Postgres) -> Vec<String> {
     answer.lines().map(str::to_owned).collect()
 }
 
-fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
+pub(crate) fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
     match answer {
         Err(TakeError::Unavailable(cause)) => cause.kind(),
         other => panic!("{other:?}"),
@@ -58,6 +58,23 @@ async fn many_takes_share_a_statement() {
         Some(100),
         "first come"
     );
+}
+
+/// So many takes of many buckets are two statements at once, by halves of the buckets. Each bucket is still first come, first
+/// served, and some of each half have buckets that run dry.
+#[tokio::test]
+async fn a_batch_in_two_statements_keeps_the_order_on_each_bucket() {
+    let postgres = Postgres::fast().unwrap();
+    let store = store(&postgres.url()).await;
+    let take = async |turn: usize| {
+        let one = [charge(INGEST, &format!("{}", turn % 40), 1.0, "7/hour")];
+        store.take(&one, at(0)).await.unwrap().is_granted()
+    };
+    let answers = join_all((0..800).map(take)).await;
+    for (turn, granted) in answers.into_iter().enumerate() {
+        assert_eq!(granted, turn / 40 < 7, "take {turn}");
+    }
+    assert_eq!(tokens(&postgres), vec!["0"; 40]);
 }
 
 /// A caller that went away before its take was sent was never debited; one that went away while it was in flight gets its
@@ -265,6 +282,26 @@ async fn a_bucket_that_is_known_to_be_empty_refuses_without_the_server() {
     store.refund(&half).await.unwrap();
     store.refund(&half).await.unwrap();
     assert!(store.take(&one, Now::Store).await.unwrap().is_granted(), "what was given back is not forgotten");
+}
+
+/// A refusal mints no row, so a take with a bucket that has none was never refused without a statement; and each made takes of
+/// its empty bucket alone ask the server again as well.
+#[tokio::test]
+async fn a_take_with_a_bucket_that_has_no_row_is_refused_without_the_server_too() {
+    let postgres = Postgres::start().unwrap();
+    let store = store(&postgres.url()).await;
+    let drained = charge(INGEST, "tenant", 1.0, "1/hour");
+    let with = |user| [drained.clone(), charge(READ, user, 1.0, "5/hour")];
+    let alone = std::slice::from_ref(&drained);
+    assert!(store.take(alone, Now::Store).await.unwrap().is_granted());
+    assert!(!store.take(alone, Now::Store).await.unwrap().is_granted());
+    let asked = store.take(&with("new"), Now::Store).await.unwrap();
+    postgres.stop(Shutdown::Fast).unwrap();
+    let remembered = store.take(&with("new"), Now::Store).await.unwrap();
+    let levels = |decision: &Decision| decision.refusal().unwrap().standings[1];
+    assert_eq!(levels(&remembered), levels(&asked), "what has no row is full");
+    assert!(store.take(&with("another"), Now::Store).await.is_err(), "how long it waits is not known");
+    assert!(!store.take(alone, Now::Store).await.unwrap().is_granted(), "nobody else has to ask for that");
 }
 
 /// The refusal is over with the wait that was told, to the microsecond, also for many charges.

@@ -7,6 +7,7 @@ mod coalescing;
 mod completion;
 mod encryption;
 mod fences;
+mod held;
 mod law;
 mod migrations;
 mod outage;
@@ -50,6 +51,18 @@ async fn lock_waits(postgres: &admit_testbed::Postgres, count: &str) {
     while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {
         tokio::task::yield_now().await;
     }
+}
+
+/// What the server has logged so far.
+fn logged(postgres: &admit_testbed::Postgres) -> String {
+    let log = || std::fs::read_to_string(postgres.home().path().join("log")).unwrap();
+    let marks = |log: &str| log.matches("LOG:  so far").count();
+    let before = marks(&log());
+    postgres.psql("DO $$ BEGIN RAISE LOG 'so far'; END $$").unwrap();
+    while marks(&log()) == before {
+        std::thread::yield_now(); // The log is written behind the answer.
+    }
+    log()
 }
 
 /// An error with all its causes, as a log shows it.

@@ -33,7 +33,7 @@ fn plans(postgres: &Postgres, sql: &str) -> String {
 fn many(buckets: &str, costs: &str, run_lines: &str, run_times: &str) -> String {
     format!(
         "SELECT admit.take_many({buckets}, '{costs}', '{{1,1}}', '{{5,5}}', '{{1,2}}', '{costs}', '{{1,1}}', '{{5,5}}', \
-         {run_lines}, '{run_times}', NULL, 9, false)"
+         {run_lines}, '{run_times}', NULL, 9, NULL)"
     )
 }
 
@@ -74,13 +74,15 @@ async fn every_statement_finds_its_rows_by_an_index() {
             many(&two, "{1,99}", "'{2}'", "{1}"),
             &["rate_budgets_pkey"],
         ),
+        (format!("SELECT admit.held_buckets({two}, 9, 9)"), &["rate_budgets_pkey"]),
+        (format!("SELECT admit.held_buckets({new}, 9, 9)"), &["rate_budgets_pkey"]),
         (format!("SELECT admit.peek({two}, NULL)"), &["rate_budgets_pkey"]),
         (
             // A record that is over, one that is not, and a new one.
             format!(
                 "SELECT admit.admit(ARRAY[sha256('7'), sha256('8'), sha256('new')], array_fill(sha256(''), ARRAY[3]), \
                  '{{9,9,9}}', '{{9,9,9}}', '{{f,f,f}}', '{{1,1,1}}', ARRAY['secret_read_node'], ARRAY[{key}], \
-                 '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{3}}', NULL, 9, false)"
+                 '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{3}}', NULL, 9, NULL)"
             ),
             &["idempotency_records_pkey", "rate_budgets_pkey"],
         ),
@@ -173,6 +175,29 @@ async fn plans_made_for_a_small_table_hold_for_a_large_one() {
     let plans = plans(&postgres, &small);
     let last = plans.rfind("INSERT INTO admit.rate_budgets\n").unwrap();
     assert!(!reads_all(&plans[last..]), "{}", &plans[last..]);
+}
+
+/// Where the statistics told of one row, the only plan that was left had so high a cost that the server compiled it, for 200 ms a
+/// take.
+#[tokio::test]
+async fn no_plan_is_compiled_for_a_table_of_one_row() {
+    let postgres = Postgres::fast().unwrap();
+    store(&postgres.url()).await;
+    let one = "ARRAY['ingest_node'], ARRAY[md5('1')::uuid]";
+    let calls = format!(
+        "SET jit = on; SET auto_explain.log_analyze = on; \
+         SELECT admit.take_one('ingest_node', md5('1')::uuid, 1, 1, 5, NULL, 9); ANALYZE; \
+         SELECT admit.take_each({one}, '{{1}}', '{{1}}', '{{5}}', NULL, 9); \
+         SELECT admit.take_many({one}, '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{1}}', \
+         NULL, 9, NULL); \
+         SELECT * FROM admit.admit(ARRAY[sha256('')], ARRAY[sha256('')], '{{1}}', '{{1}}', '{{false}}', '{{1}}', {one}, \
+         '{{1}}', '{{1}}', '{{5}}', '{{1}}', '{{1}}', '{{1}}', '{{5}}', NULL, '{{1}}', NULL, 9, NULL)"
+    );
+    let plans = plans(&postgres, &calls);
+    assert!(plans.contains("rate_budgets") && !plans.contains("JIT:"), "{plans}");
+    let compile = "SELECT count(*) FROM pg_proc WHERE pronamespace = 'admit'::regnamespace \
+                   AND proconfig::text LIKE '%enable_%' AND proconfig::text NOT LIKE '%jit=off%'";
+    assert_eq!(postgres.psql(compile).unwrap(), "0");
 }
 
 const ROWS_WITHOUT_ANALYZE: &str = "

@@ -59,11 +59,13 @@ pub struct Store {
     pub claims_panic: Arc<AtomicBool>,
     /// How long a claim takes.
     pub claim_takes: Arc<Mutex<Duration>>,
-    pub renewals: Arc<Renewals>,
+    pub renewals: Arc<Hanging>,
+    pub claiming: Arc<Hanging>,
+    pub refunding: Arc<Hanging>,
 }
 
-/// Renewals that hang until they are let go on.
-pub struct Renewals {
+/// Calls of one kind, which hang until they are let go on, if they are told to.
+pub struct Hanging {
     pub hang: AtomicBool,
     pub begun: Notify,
     pub go: Semaphore,
@@ -71,7 +73,7 @@ pub struct Renewals {
     pub in_flight: AtomicUsize,
 }
 
-impl Default for Renewals {
+impl Default for Hanging {
     fn default() -> Self {
         Self {
             hang: AtomicBool::new(false),
@@ -83,8 +85,28 @@ impl Default for Renewals {
     }
 }
 
-/// Counts a renewal as in flight until it is done or dropped.
-struct InFlight<'a>(&'a Renewals);
+impl Hanging {
+    pub fn hang(&self, hang: bool) {
+        self.hang.store(hang, Ordering::SeqCst);
+    }
+
+    /// The call, once it may go on.
+    async fn call<T>(&self, answer: impl Future<Output = T>) -> T {
+        if !self.hang.load(Ordering::SeqCst) {
+            return answer.await;
+        }
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        let _in_flight = InFlight(self);
+        self.begun.notify_one();
+        self.go.acquire().await.unwrap().forget();
+        let answer = answer.await;
+        self.done.notify_one();
+        answer
+    }
+}
+
+/// Counts a call as in flight until it is done or dropped.
+struct InFlight<'a>(&'a Hanging);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
@@ -112,6 +134,8 @@ impl Store {
             claims_panic: Arc::default(),
             claim_takes: Arc::default(),
             renewals: Arc::default(),
+            claiming: Arc::default(),
+            refunding: Arc::default(),
         }
     }
 
@@ -160,7 +184,7 @@ impl BudgetStore for Store {
 
     async fn refund(&self, charges: &[Charge]) -> Result<(), TakeError> {
         self.check()?;
-        self.inner.refund(charges).await
+        self.refunding.call(self.inner.refund(charges)).await
     }
 
     async fn delete_idle(&self, now: Now) -> Result<u64, Unavailable> {
@@ -214,6 +238,7 @@ impl IdempotencyStore for Store {
         self.check()?;
         assert!(!self.claims_panic.load(Ordering::SeqCst), "as asked");
         self.claims.fetch_add(1, Ordering::SeqCst);
+        self.claiming.call(std::future::ready(())).await;
         if self.claims_fail.load(Ordering::SeqCst) {
             return Err(Unavailable::new("test", "the row is locked"));
         }
@@ -224,16 +249,7 @@ impl IdempotencyStore for Store {
 
     async fn renew(&self, ticket: &Ticket, terms: &Terms, now: Now) -> Result<Ticket, IdempotencyError> {
         self.check()?;
-        if !self.renewals.hang.load(Ordering::SeqCst) {
-            return self.inner.renew(ticket, terms, now).await;
-        }
-        self.renewals.in_flight.fetch_add(1, Ordering::SeqCst);
-        let _in_flight = InFlight(&self.renewals);
-        self.renewals.begun.notify_one();
-        self.renewals.go.acquire().await.unwrap().forget();
-        let renewed = self.inner.renew(ticket, terms, now).await;
-        self.renewals.done.notify_one();
-        renewed
+        self.renewals.call(self.inner.renew(ticket, terms, now)).await
     }
 
     async fn complete(

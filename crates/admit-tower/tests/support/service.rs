@@ -1,11 +1,13 @@
 //! A service that works as its requests say, behind the idempotency layer.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use admit::idempotency::RecordKey;
-use admit::{BudgetStore, Charge, Clock, Decision, Key, ManualClock, Now, Scope};
-use admit_tower::{BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, Limiter, Quota};
+use admit::{BudgetStore, Charge, Clock, Decision, Key, ManualClock, Now, Scope, Timestamp};
+use admit_tower::{Body, BudgetLayer, IdempotencyLayer, IdempotencyPolicy, Idempotent, Limiter, Quota};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -13,7 +15,9 @@ use axum::routing::post;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode};
+use http_body_util::Empty;
 use tokio::sync::{Notify, Semaphore};
+use tower::{Service, service_fn};
 
 use super::{BURST, INGEST, Seen, Server, Store, clock, time};
 
@@ -93,19 +97,37 @@ impl Setup {
         Server::start(router.with_state(self.work.clone()).layer(layer)).await
     }
 
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     pub fn runs(&self) -> usize {
         self.work.runs.load(Ordering::SeqCst)
     }
 
     /// Waits until so many tokens of the caller's bucket are spent.
     pub async fn spent(&self, scope: Scope, tokens: f64) {
+        while self.left(scope.clone()).await > 1000.0 - tokens {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until nothing of it is spent any more.
+    pub async fn given_back(&self, scope: Scope) {
+        let full = async {
+            while self.left(scope.clone()).await < 1000.0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(10), full).await;
+        waited.unwrap_or_else(|_| panic!("a payment of {scope} for no run stays spent"));
+    }
+
+    async fn left(&self, scope: Scope) -> f64 {
         let peek = [Charge::one(scope, Key::of("caller"), "1000/minute".parse().unwrap())];
-        let left = async || match self.store.peek(&peek, Now::At(self.clock.now())).await.unwrap() {
+        match self.store.peek(&peek, Now::At(self.now())).await.unwrap() {
             Decision::Granted(grant) => grant.left[0].unwrap(),
             Decision::Refused(_) => 0.0,
-        };
-        while left().await > 1000.0 - tokens {
-            tokio::task::yield_now().await;
         }
     }
 
@@ -133,4 +155,16 @@ pub fn record(key: &str) -> RecordKey {
 pub fn told(response: &http::Response<Bytes>) -> (u16, String) {
     let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
     (response.status().as_u16(), json["error"].as_str().unwrap().to_owned())
+}
+
+/// A service that answers at once.
+pub fn answers() -> impl Service<
+    Request<Body<Empty<Bytes>>>,
+    Response = http::Response<Empty<Bytes>>,
+    Error = Infallible,
+    Future: Send,
+> + Clone
++ Send
++ 'static {
+    service_fn(|_| std::future::ready(Ok(http::Response::new(Empty::new()))))
 }

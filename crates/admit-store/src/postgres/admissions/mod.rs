@@ -23,7 +23,8 @@ use tokio::time::timeout;
 
 use super::coalescer::{Coalescer, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
-use super::outlived::outlived;
+use super::held::Buckets;
+use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Queue, TooLong, Waits};
 use super::{PostgresConfig, PostgresStore, outage, records};
 use statement::Answer;
@@ -133,7 +134,7 @@ impl Admissions {
         let waits = self.0.waits.to_begin;
         match timeout(waits, self.0.looks.acquire()).await {
             Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(_)) | Err(_) => Err(Undone::from(TooLong::ToBegin(waits)).unavailable()),
+            Ok(Err(_)) | Err(_) => Err(Undone::from(TooLong::WithoutConnection(waits)).unavailable()),
         }
     }
 
@@ -188,19 +189,20 @@ impl Admissions {
         for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
             late.fail(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable());
         }
-        let apart = self.0.coalescer.held().part(&mut batch, |request| &request.asked.take);
-        match apart.is_empty() {
-            true => self.settle(batch, false, drive).await,
-            false => {
-                self.settle(batch, false, &mut None).await;
-                self.settle(apart, true, drive).await;
-            }
-        }
+        let over = self.0.coalescer.held().still(batch.iter().map(|request| &request.asked.take)).await;
+        self.settle(batch, false, over, drive).await;
     }
 
-    /// Until all are answered, or wait again. `careful` is without waiting for buckets that somebody else holds. `drive` may be
-    /// handed on while they are the last that this one has to settle.
-    async fn settle(&self, mut batch: Vec<Request>, mut careful: bool, drive: &mut Option<Drive>) {
+    /// Until all are answered, or wait again. Those that need one of the buckets that are passed `over` hear that somebody holds
+    /// it. `hasty` is with hardly any wait for locks. `drive` may be handed on while they are the last that this one has to
+    /// settle.
+    async fn settle(
+        &self,
+        mut batch: Vec<Request>,
+        mut hasty: bool,
+        mut over: Buckets,
+        drive: &mut Option<Drive>,
+    ) {
         loop {
             batch.retain(Request::is_wanted);
             if batch.is_empty() {
@@ -217,18 +219,24 @@ impl Admissions {
             });
             let is_wanted = || first.iter().chain(&later).any(Request::is_wanted);
             let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-            let answer = outlived(self.send(&first, careful), &self.0.gone, is_wanted, hand_on).await;
+            let answer = outlived(
+                self.send(&first, hasty, &over),
+                &self.0.gone,
+                is_wanted,
+                Unwanted::Cancelled,
+                hand_on,
+            )
+            .await;
             ScopeGuard::into_inner(unsure);
             match answer {
-                Ok(answer) => {
-                    if careful {
-                        self.learn(&first, &answer);
-                    }
-                    return self.tell(first, later, answer);
-                }
+                Ok(answer) => return self.tell(first, later, answer),
                 // Only those that need the bucket shall suffer.
-                Err(error) if several && !careful && is_held(&error) => {
-                    careful = true;
+                Err(error) if !hasty && is_held(&error) => {
+                    let takes = first.iter().map(|request| &request.asked.take);
+                    let found = self.0.coalescer.held().found(takes).await;
+                    // It was a record, or what is free by now.
+                    hasty = found.is_subset(&over);
+                    over.extend(found);
                     batch = first;
                     batch.extend(later);
                 }
@@ -236,33 +244,17 @@ impl Admissions {
                 Err(error) if several && (is_of_one(&error) || is_held(&error) || error.is_transient()) => {
                     self.put_back(later);
                     batch = first.split_off(first.len() / 2);
-                    Box::pin(self.settle(first, careful, &mut None)).await;
+                    Box::pin(self.settle(first, hasty, over.clone(), &mut None)).await;
                 }
                 Err(error) => {
-                    if is_held(&error) {
-                        first.iter().for_each(|request| self.0.coalescer.held().add(&request.asked.take));
-                    }
                     self.fail(&first, &error);
                     let error = OfAll(Arc::new(error));
                     let kind = outage::kind(&error.0);
                     let failed = || Unavailable::new("PostgreSQL", error.clone()).of_kind(kind);
-                    return first.into_iter().chain(later).for_each(|request| request.fail(failed()));
+                    self.put_back(later); // They were not in it.
+                    return first.into_iter().for_each(|request| request.fail(failed()));
                 }
             }
-        }
-    }
-
-    /// Remembers which buckets are held, by a statement that did not wait for them.
-    fn learn(&self, sent: &[Request], answer: &Answer) {
-        let held = self.0.coalescer.held();
-        let decided = || sent.iter().zip(&answer.verdicts);
-        for (request, verdict) in decided() {
-            if let Some(Verdict::Run(..)) = verdict {
-                held.remove(&request.asked.take);
-            }
-        }
-        for (request, _) in decided().filter(|(_, verdict)| verdict.is_none()) {
-            held.add(&request.asked.take);
         }
     }
 
@@ -325,17 +317,25 @@ impl Admissions {
     }
 
     /// Nobody waits for this any more, and it was admitted: gives back what was debited, and frees the key. Where that fails,
-    /// the tokens stay spent and the lease lapses.
+    /// the tokens stay spent, and the key is in flight until its lease lapses, or blocked until its time is over.
     fn undo(&self, ticket: Ticket, asked: Asked) {
         self.0.coalescer.abandoned(asked.take, false);
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let shared = self.0.clone();
-            runtime.spawn(async move {
-                if let Err(error) = shared.records.release(&shared.database, &ticket, asked.now).await {
-                    tracing::debug!(error = %admit::Causes(&error), "a key that nobody waits for was not freed");
-                }
-            });
-        }
+        let shared = self.0.clone();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return shared.not_freed(&Undone::RuntimeEnded);
+        };
+        runtime.spawn(async move {
+            if let Err(error) = shared.records.release(&shared.database, &ticket, asked.now).await {
+                shared.not_freed(&error);
+            }
+        });
+    }
+}
+
+impl Shared {
+    fn not_freed(&self, error: &dyn std::error::Error) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(error = %admit::Causes(error), "a key that was claimed for nobody could not be freed");
     }
 }
 

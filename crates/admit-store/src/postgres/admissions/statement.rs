@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::super::batch::{Batch, Outcome, Want};
 use super::super::database::{CallError, Param, get, micros, timestamp};
+use super::super::held::Buckets;
 use super::super::records::{RECORD, record};
 use super::{Admissions, Asked, Request};
 
@@ -24,7 +25,7 @@ pub(super) fn sql(schema: &str) -> String {
 
 /// What a batch came to.
 pub(super) struct Answer {
-    /// In the order of the requests; nothing for one of whose buckets somebody else holds one for too long.
+    /// In the order of the requests; nothing for one of whose buckets somebody else holds one.
     pub(super) verdicts: Vec<Option<Verdict>>,
     at: Timestamp,
     /// Of the keys that are taken now; responses without headers and body.
@@ -56,17 +57,22 @@ impl Answer {
 
 impl Admissions {
     /// One statement for requests of different keys and of one moment.
-    pub(super) async fn send(&self, requests: &[Request], careful: bool) -> Result<Answer, CallError> {
+    pub(super) async fn send(
+        &self,
+        requests: &[Request],
+        hasty: bool,
+        over: &Buckets,
+    ) -> Result<Answer, CallError> {
         let now = requests.first().map_or(Now::Store, |request| request.asked.now);
         let asked = || requests.iter().map(|request| &request.asked);
-        let batch = Batch::of(asked().map(|asked| (Want::Debit, &asked.take)));
+        let batch = Batch::of(asked().map(|asked| (Want::Debit, &asked.take)))?;
         let keys: Vec<&[u8]> = asked().map(|asked| asked.key.as_bytes().as_slice()).collect();
         let fingerprints: Vec<&[u8]> = asked().map(|asked| asked.fingerprint.as_bytes().as_slice()).collect();
         let leases: Vec<i64> = asked().map(|asked| micros(asked.terms.lease)).collect();
         let ttls: Vec<i64> = asked().map(|asked| micros(asked.terms.ttl)).collect();
         let stay_blocked: Vec<bool> =
             asked().map(|asked| asked.terms.on_lapse == OnLapse::StayBlocked).collect();
-        let (runs, told) = (batch.runs(), batch.told(now, &self.0.database, careful));
+        let (runs, told) = (batch.runs()?, batch.told(now, &self.0.database, hasty, over)?);
         let asked_of_keys: [Param<'_>; 6] = [
             (&keys, Type::BYTEA_ARRAY),
             (&fingerprints, Type::BYTEA_ARRAY),
@@ -118,7 +124,8 @@ impl Answer {
         let open = self.verdicts.iter_mut().zip(requests).filter(|(verdict, _)| verdict.is_none());
         for ((verdict, Request { asked, .. }), outcome) in open.zip(outcomes) {
             *verdict = match outcome {
-                Outcome::Busy | Outcome::GivenBack => None,
+                Outcome::Busy => None,
+                Outcome::GivenBack => return Err(wrong("a take was given back")),
                 Outcome::Decided(Decision::Refused(refusal)) => Some(Verdict::Refused(refusal)),
                 Outcome::Decided(Decision::Granted(grant)) => {
                     let fence = claimed.remove(asked.key.as_bytes().as_slice());

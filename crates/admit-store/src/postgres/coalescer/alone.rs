@@ -28,7 +28,7 @@ impl Coalescer {
             (&line.budget.rate().tokens_per_second(), Type::FLOAT8),
             (&line.budget.burst().tokens(), Type::FLOAT8),
             (&moment(now), Type::TIMESTAMPTZ),
-            (self.0.database.lock_timeout_ms(), Type::INT4),
+            (&self.0.database.lock_timeout_ms(), Type::INT4),
         ];
         let row = self.0.database.row(&self.0.statements.one, &params).await?;
         let (at, bucket) = (timestamp(get(&row, 1)?)?, batch::bucket(get(&row, 2)?, get(&row, 3)?)?);

@@ -1,8 +1,8 @@
 //! Takes and refunds that wait for the statement in flight, and share the next.
 //!
-//! There is no timer: a take that comes while nothing is in flight goes at once. One statement is in flight at a time, so
-//! that operations on a bucket keep the order in which they came; a second connection would gain nothing on a hot bucket,
-//! whose row it would wait for.
+//! There is no timer: a take that comes while nothing is in flight goes at once. A bucket is in one statement at a time, so that
+//! operations on it keep the order in which they came; a second connection would gain nothing on a hot bucket, whose row it
+//! would wait for. Where a batch has many buckets, each half of them has a statement.
 
 mod alone;
 mod statements;
@@ -12,19 +12,22 @@ use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use admit::{Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
+use admit::{Clock, Decision, Key, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
 use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, oneshot};
 use tokio_postgres::error::SqlState;
 
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
-use super::held::Held;
-use super::outlived::outlived;
+use super::held::{Buckets, Held};
+use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
 use statements::{Statements, Way};
+
+/// The fewest operations that are worth two statements at once.
+const WORTH_TWO_STATEMENTS: usize = 256;
 
 /// Clones share the queue.
 #[derive(Clone)]
@@ -96,12 +99,12 @@ impl Coalescer {
     pub(super) fn new(database: Database, config: &PostgresConfig) -> Self {
         Self(Arc::new(Shared {
             statements: Statements::new(database.schema()),
+            held: Held::new(database.clone()),
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),
             waits: config.waits(),
             refusals: Refusals::new(config.refusals),
-            held: Held::new(MonotonicClock::start()),
             clock: MonotonicClock::start(),
             gone: Notify::new(),
             unanswered: AtomicU64::new(0),
@@ -116,7 +119,10 @@ impl Coalescer {
         };
         match self.done(Want::Debit, Some(stamp), take, now, for_good).await? {
             Outcome::Decided(decision) => Ok(decision),
-            Outcome::GivenBack | Outcome::Busy => Err(Undone::Busy.unavailable()),
+            // Who is busy was told so.
+            Outcome::GivenBack | Outcome::Busy => {
+                Err(CallError::Answer("a take was given back".into()).into())
+            }
         }
     }
 
@@ -124,7 +130,9 @@ impl Coalescer {
     pub(super) async fn refund(&self, take: Take) -> Result<(), Unavailable> {
         match self.done(Want::GiveBack, None, take, Now::Store, true).await? {
             Outcome::GivenBack => Ok(()),
-            Outcome::Decided(_) | Outcome::Busy => Err(Undone::Busy.unavailable()),
+            Outcome::Decided(_) | Outcome::Busy => {
+                Err(CallError::Answer("what was to be given back was taken".into()).into())
+            }
         }
     }
 
@@ -239,28 +247,31 @@ impl Coalescer {
         for late in batch.extract_if(.., is_late) {
             late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
         }
-        let apart = self.0.held.part(&mut batch, |operation| &operation.take);
-        match apart.is_empty() {
-            true => self.settle(batch, Way::Paying, drive).await,
-            false => {
-                self.settle(batch, Way::Paying, &mut None).await;
-                self.settle(apart, Way::Careful, drive).await;
-            }
+        let over = self.0.held.still(batch.iter().map(|operation| &operation.take)).await;
+        let other = other_half(&mut batch);
+        if other.is_empty() {
+            return self.settle(batch, Way::Paying, over, drive).await;
         }
+        let paying = |half, over| async move { self.settle(half, Way::Paying, over, &mut None).await };
+        tokio::join!(paying(batch, over.clone()), paying(other, over));
     }
 
-    /// Until all are answered. `drive` may be handed on while they are the last that this one has to settle.
-    async fn settle(&self, mut batch: Vec<Operation>, mut way: Way, drive: &mut Option<Drive>) {
+    /// Until all are answered; those that need one of the buckets that are passed `over` hear that somebody holds it. `drive` may be
+    /// handed on while they are the last that this one has to settle.
+    async fn settle(
+        &self,
+        mut batch: Vec<Operation>,
+        mut way: Way,
+        mut over: Buckets,
+        drive: &mut Option<Drive>,
+    ) {
         loop {
             batch.retain(Operation::is_wanted);
             if batch.is_empty() {
                 return;
             }
-            match self.outlived(&batch, way, drive).await {
+            match self.outlived(&batch, way, &over, drive).await {
                 Ok(outcomes) => {
-                    if way == Way::Careful {
-                        self.learn(&batch, &outcomes);
-                    }
                     let mut open = Vec::new();
                     for (operation, outcome) in batch.into_iter().zip(outcomes) {
                         match outcome {
@@ -271,36 +282,21 @@ impl Coalescer {
                     (batch, way) = (open, Way::Walking);
                 }
                 // Only those that need the bucket shall suffer.
-                Err(error) if batch.len() > 1 && way != Way::Careful && is_held(&error) => way = Way::Careful,
+                Err(error) if way != Way::Hasty && is_held(&error) => {
+                    let found = self.0.held.found(batch.iter().map(|operation| &operation.take)).await;
+                    way = if found.is_subset(&over) { Way::Hasty } else { way.anew() };
+                    over.extend(found);
+                }
                 // One operation must not take the others down with it.
                 Err(error)
                     if batch.len() > 1 && (is_of_one(&error) || is_held(&error) || error.is_transient()) =>
                 {
                     let second = batch.split_off(batch.len() / 2);
-                    Box::pin(self.settle(batch, way.anew(), &mut None)).await;
+                    Box::pin(self.settle(batch, way.anew(), over.clone(), &mut None)).await;
                     (batch, way) = (second, way.anew());
                 }
-                Err(error) => {
-                    if is_held(&error) {
-                        batch.iter().for_each(|operation| self.0.held.add(&operation.take));
-                    }
-                    return self.fail(batch, error);
-                }
+                Err(error) => return self.fail(batch, error),
             }
-        }
-    }
-
-    /// Remembers which buckets are held, by a statement that did not wait for them.
-    fn learn(&self, batch: &[Operation], outcomes: &[Option<Outcome>]) {
-        let settled = || batch.iter().zip(outcomes);
-        for (operation, outcome) in settled() {
-            // A refusal says nothing of the row: it may have been decided by another.
-            if let Some(Outcome::Decided(Decision::Granted(_)) | Outcome::GivenBack) = outcome {
-                self.0.held.remove(&operation.take);
-            }
-        }
-        for (operation, _) in settled().filter(|(_, outcome)| matches!(outcome, Some(Outcome::Busy))) {
-            self.0.held.add(&operation.take);
         }
     }
 
@@ -309,6 +305,7 @@ impl Coalescer {
         &self,
         batch: &[Operation],
         way: Way,
+        over: &Buckets,
         drive: &mut Option<Drive>,
     ) -> Result<Vec<Option<Outcome>>, CallError> {
         let debits = batch.iter().filter(|operation| operation.want == Want::Debit).count() as u64;
@@ -316,9 +313,12 @@ impl Coalescer {
         let unsure = scopeguard::guard(debits, |debits| {
             self.0.unanswered.fetch_add(debits, Ordering::Relaxed);
         });
-        let is_wanted = || batch.iter().any(Operation::is_wanted);
+        let is_waited_for = || batch.iter().any(Operation::is_waited_for);
+        let gives_back = batch.iter().any(|operation| operation.want == Want::GiveBack);
+        let unwanted = if gives_back { Unwanted::Ends } else { Unwanted::Cancelled };
         let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        let outcomes = outlived(self.outcomes(batch, way), &self.0.gone, is_wanted, hand_on).await;
+        let outcomes =
+            outlived(self.outcomes(batch, way, over), &self.0.gone, is_waited_for, unwanted, hand_on).await;
         ScopeGuard::into_inner(unsure);
         outcomes
     }
@@ -357,7 +357,11 @@ impl Coalescer {
 impl Operation {
     /// Whether it is to be done: a take that nobody waits for is not; what gives back is.
     fn is_wanted(&self) -> bool {
-        self.want == Want::GiveBack || self.caller.as_ref().is_none_or(|caller| !caller.is_closed())
+        self.want == Want::GiveBack || self.is_waited_for()
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| !caller.is_closed())
     }
 
     fn answer(self, answer: Answered) {
@@ -365,6 +369,15 @@ impl Operation {
             let _ = caller.send(answer); // Nobody waits: it was not done.
         }
     }
+}
+
+/// Takes half of the buckets out of a large batch, for a statement that another of the server's processes works on. Nothing if a
+/// take needs several buckets, which may lie in both.
+fn other_half(batch: &mut Vec<Operation>) -> Vec<Operation> {
+    let halved = batch.len() >= WORTH_TWO_STATEMENTS && batch.iter().all(|one| one.take.lines().len() == 1);
+    let is_odd = |key: Key| key.as_bytes().iter().fold(0, |all, byte| all ^ byte) % 2 == 1;
+    let is_other = |one: &mut Operation| one.take.lines().iter().any(|line| is_odd(line.key));
+    if halved { batch.extract_if(.., is_other).collect() } else { Vec::new() }
 }
 
 /// Whether somebody held a row for longer than the lock timeout.

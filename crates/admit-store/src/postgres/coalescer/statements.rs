@@ -5,6 +5,7 @@ use tokio_postgres::types::Type;
 
 use super::super::batch::{Batch, Outcome, Want};
 use super::super::database::{CallError, Param, moment};
+use super::super::held::Buckets;
 use super::{Coalescer, Operation, alone};
 use crate::refusals::Sighting;
 
@@ -15,8 +16,8 @@ pub(super) enum Way {
     Paying,
     /// The operations are walked, one by one.
     Walking,
-    /// The same, without waiting for buckets that somebody else holds.
-    Careful,
+    /// The same, and hardly waiting for locks: a statement has waited in vain, and it is not known for what.
+    Hasty,
 }
 
 impl Way {
@@ -24,7 +25,7 @@ impl Way {
     pub(super) fn anew(self) -> Self {
         match self {
             Self::Paying | Self::Walking => Self::Paying,
-            Self::Careful => Self::Careful,
+            Self::Hasty => Self::Hasty,
         }
     }
 }
@@ -58,27 +59,29 @@ impl Coalescer {
         &self,
         operations: &[Operation],
         way: Way,
+        over: &Buckets,
     ) -> Result<Vec<Option<Outcome>>, CallError> {
         if let [alone] = operations
-            && way != Way::Careful
+            && way != Way::Hasty
+            && over.is_empty()
             && alone.want == Want::Debit
             && alone.take.lines().len() == 1
         {
             return Ok(vec![Some(self.send_one(alone).await?)]);
         }
-        let batch = Batch::of(operations.iter().map(|operation| (operation.want, &operation.take)));
+        let batch = Batch::of(operations.iter().map(|operation| (operation.want, &operation.take)))?;
         match batch.totals() {
-            Some(totals) if way == Way::Paying => self.send_each(operations, &batch, &totals).await,
-            _ => Ok(self.send_many(operations, &batch, way).await?.into_iter().map(Some).collect()),
+            Some(totals) if way == Way::Paying && over.is_empty() => {
+                self.send_each(operations, &batch, &totals).await
+            }
+            _ => Ok(self.send_many(operations, &batch, way, over).await?.into_iter().map(Some).collect()),
         }
     }
 
     /// When a bucket was seen at `at`, by an answer that is there now.
     pub(super) fn sighting(&self, now: Now, at: Timestamp, sent: Timestamp) -> Sighting {
-        match now {
-            Now::Store => Sighting::ByStore { at, sent, answered: self.0.clock.now() },
-            Now::At(_) => Sighting::ByCaller,
-        }
+        let at = (now == Now::Store).then_some(at);
+        Sighting { sent, answered: self.0.clock.now(), at }
     }
 
     /// The quickest, for takes whose buckets hold all that is wanted of them; as mostly they do.
@@ -97,7 +100,7 @@ impl Coalescer {
             (&batch.bounds.rates, Type::FLOAT8_ARRAY),
             (&batch.bounds.bursts, Type::FLOAT8_ARRAY),
             (&moment(now), Type::TIMESTAMPTZ),
-            (self.0.database.lock_timeout_ms(), Type::INT4),
+            (&self.0.database.lock_timeout_ms(), Type::INT4),
         ];
         let row = self.0.database.row(&self.0.statements.each, &params).await?;
         let takes = operations.iter().map(|operation| &operation.take);
@@ -112,9 +115,10 @@ impl Coalescer {
         operations: &[Operation],
         batch: &Batch<'_>,
         way: Way,
+        over: &Buckets,
     ) -> Result<Vec<Outcome>, CallError> {
         let now = operations.first().map_or(Now::Store, |operation| operation.now);
-        let told = batch.told(now, &self.0.database, way == Way::Careful);
+        let told = batch.told(now, &self.0.database, way == Way::Hasty, over)?;
         let sent = self.0.clock.now();
         let row = self.0.database.row(&self.0.statements.many, &told.params()).await?;
         let each = operations.iter().map(|operation| (operation.want, &operation.take));

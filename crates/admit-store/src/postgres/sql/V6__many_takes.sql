@@ -131,8 +131,8 @@ $$;
 -- those are locked that a grant debits.
 --
 -- Gives the moment, each bucket as it was found (NULL for one without a row), and how many of each run were granted: the
--- first ones. From these the caller works out every answer by the law. -1 is for a run that needs a bucket which somebody
--- else holds; only a `careful` call passes over such buckets, any other waits for them.
+-- first ones. From these the caller works out every answer by the law. Buckets that somebody else holds are waited for, unless
+-- `free` says that they are not (NULL: all are); -1 is for a run that needs one of those.
 --
 -- If a bucket changes between the look and the lock, or is minted by somebody else, the call fails with a serialization
 -- failure and has done nothing.
@@ -141,7 +141,7 @@ CREATE FUNCTION {schema}.take_many(
     least_costs double precision[], rates double precision[], bursts double precision[],
     line_buckets integer[], line_costs double precision[], line_rates double precision[], line_bursts double precision[],
     run_lines integer[], run_times integer[],
-    at timestamptz, lock_timeout_ms integer, careful boolean,
+    at timestamptz, lock_timeout_ms integer, free boolean[],
     OUT decided_at timestamptz, OUT bucket_tokens double precision[], OUT bucket_refilled_at timestamptz[],
     OUT granted integer[]
 )
@@ -150,7 +150,6 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     buckets CONSTANT integer := cardinality(scopes);
-    free boolean[];                 -- Which buckets a careful call may lock; NULL for all.
     wanted boolean[];               -- Which buckets the look found to be debited; NULL for all.
     held bigint[];                  -- The numbers of the buckets that are locked.
     is_held boolean[];              -- NULL if all are.
@@ -168,7 +167,8 @@ DECLARE
     levels double precision[];
     times integer;
     fits boolean;
-    busy boolean;
+    passed_over boolean;
+    changed boolean;
     changes integer;                -- How many buckets are touched.
     written integer;
     setting text;
@@ -180,25 +180,10 @@ BEGIN
     setting := set_config('lock_timeout', lock_timeout_ms::text, true);
     decided_at := COALESCE(at, clock_timestamp());
 
-    FOR pass IN (CASE WHEN run_lines IS NULL AND NOT careful THEN 2 ELSE 1 END)..2 LOOP
+    FOR pass IN (CASE WHEN run_lines IS NULL THEN 2 ELSE 1 END)..2 LOOP
         held := NULL;
         is_held := NULL;
         IF pass = 2 THEN
-            IF careful THEN
-                SELECT array_agg(f.n IS NOT NULL) INTO free FROM (
-                    SELECT locked.n
-                    FROM generate_series(1, buckets) AS all_of(n)
-                    LEFT JOIN (
-                        SELECT l.n
-                        FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
-                        JOIN {schema}.rate_budgets AS b ON b.scope = l.scope AND b.bucket_key = l.key
-                        WHERE wanted IS NULL OR wanted[l.n]
-                        ORDER BY l.n
-                        FOR UPDATE OF b SKIP LOCKED
-                    ) AS locked ON locked.n = all_of.n
-                    ORDER BY all_of.n
-                ) AS f;
-            END IF;
             SELECT array_agg(f.n), array_agg(f.ctid), array_agg(f.tokens), array_agg(f.refilled_at),
                    array_agg({schema}.elapsed(f.refilled_at, decided_at))
             INTO held, places, bucket_tokens, bucket_refilled_at, elapsed
@@ -240,13 +225,12 @@ BEGIN
                 cost := line_costs[first_line];
                 level := LEAST(line_bursts[first_line], holds[bucket] + elapsed[bucket] * line_rates[first_line]);
                 CONTINUE WHEN level < cost;
-                busy := pass = 2 AND NOT is_held[bucket] AND places[bucket] IS NOT NULL;
-                IF busy THEN
-                    IF NOT careful THEN
-                        RAISE EXCEPTION 'a bucket changed meanwhile' USING ERRCODE = 'serialization_failure';
-                    END IF;
+                IF NOT free[bucket] THEN
                     granted[run] := -1;
                     CONTINUE;
+                END IF;
+                IF pass = 2 AND NOT is_held[bucket] AND places[bucket] IS NOT NULL THEN
+                    RAISE EXCEPTION 'a bucket changed meanwhile' USING ERRCODE = 'serialization_failure';
                 END IF;
                 IF holds[bucket] IS NULL THEN
                     minted := minted + 1;
@@ -266,7 +250,8 @@ BEGIN
             ELSE
                 -- One time. A take of several lines, or what is given back; the latter only where there is a row.
                 fits := true;
-                busy := false;
+                passed_over := false;
+                changed := false;
                 FOR line IN first_line..last_line LOOP
                     bucket := line_buckets[line];
                     IF line_costs[line] >= 0 THEN
@@ -275,15 +260,16 @@ BEGIN
                         EXIT WHEN NOT fits;
                         levels[line] := level;
                     END IF;
-                    busy := busy OR (pass = 2 AND NOT is_held[bucket] AND places[bucket] IS NOT NULL);
+                    passed_over := passed_over OR COALESCE(NOT free[bucket], false);
+                    changed := changed OR COALESCE(pass = 2 AND NOT is_held[bucket] AND places[bucket] IS NOT NULL, false);
                 END LOOP;
                 CONTINUE WHEN NOT fits;
-                IF busy THEN
-                    IF NOT careful THEN
-                        RAISE EXCEPTION 'a bucket changed meanwhile' USING ERRCODE = 'serialization_failure';
-                    END IF;
+                IF passed_over THEN
                     granted[run] := -1;
                     CONTINUE;
+                END IF;
+                IF changed THEN
+                    RAISE EXCEPTION 'a bucket changed meanwhile' USING ERRCODE = 'serialization_failure';
                 END IF;
                 granted[run] := 1;
                 FOR line IN first_line..last_line LOOP
@@ -340,5 +326,79 @@ BEGIN
     IF written <> changes THEN
         RAISE EXCEPTION 'a bucket was minted meanwhile' USING ERRCODE = 'serialization_failure';
     END IF;
+END
+$$;
+
+-- The numbers of those buckets that one transaction holds, and goes on holding for `wait_ms`; with 0, of those that are locked at
+-- this instant. A statement that waited for a row in vain does not know for which; and most rows that are locked at an instant are
+-- locked by statements, which take from them in turns. So a bucket counts as held only if the lock cannot be had within the wait,
+-- the transaction that has it is the same before and after, and is not itself waiting: then the row that it waits for is the
+-- one that is held. A bucket without a row is held by who is making it.
+--
+-- It keeps no lock, and writes nothing: each is had in a subtransaction that is undone at once. It waits up to `patience_ms` for
+-- all of them; those after that are looked at for an instant only.
+CREATE FUNCTION {schema}.held_buckets(
+    scopes text[], keys uuid[], wait_ms integer, patience_ms integer, OUT held integer[]
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_indexscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_bitmapscan = on SET enable_nestloop = on SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    began CONSTANT timestamptz := clock_timestamp();
+    locked integer[];
+    waits boolean;
+    holder xid;
+    setting text;
+BEGIN
+    setting := set_config('synchronous_commit', 'off', true);
+    held := ARRAY[]::integer[];
+    BEGIN
+        SELECT array_agg(o.n ORDER BY o.n) INTO locked
+        FROM generate_series(1, cardinality(scopes)) AS o(n)
+        LEFT JOIN (
+            SELECT l.n
+            FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
+            JOIN {schema}.rate_budgets AS b ON b.scope = l.scope AND b.bucket_key = l.key
+            FOR UPDATE OF b SKIP LOCKED
+        ) AS f ON f.n = o.n
+        WHERE f.n IS NULL;
+        RAISE EXCEPTION USING ERRCODE = 'AD002'; -- Lets go of them.
+    EXCEPTION
+        WHEN SQLSTATE 'AD002' THEN NULL;
+    END;
+    FOR i IN 1..COALESCE(cardinality(locked), 0) LOOP
+        waits := wait_ms > 0 AND clock_timestamp() < began + patience_ms * interval '1 millisecond';
+        SELECT b.xmax INTO holder FROM {schema}.rate_budgets AS b
+        WHERE b.scope = scopes[locked[i]] AND b.bucket_key = keys[locked[i]];
+        BEGIN
+            setting := set_config('lock_timeout', CASE WHEN waits THEN wait_ms ELSE 1 END::text, true);
+            IF holder IS NULL THEN
+                INSERT INTO {schema}.rate_budgets (scope, bucket_key, tokens, refilled_at)
+                VALUES (scopes[locked[i]], keys[locked[i]], 0, began)
+                ON CONFLICT ON CONSTRAINT rate_budgets_pkey DO NOTHING;
+            ELSIF waits THEN
+                PERFORM FROM {schema}.rate_budgets AS b
+                WHERE b.scope = scopes[locked[i]] AND b.bucket_key = keys[locked[i]] FOR UPDATE;
+            ELSE
+                PERFORM FROM {schema}.rate_budgets AS b
+                WHERE b.scope = scopes[locked[i]] AND b.bucket_key = keys[locked[i]] FOR UPDATE NOWAIT;
+            END IF;
+            RAISE EXCEPTION USING ERRCODE = 'AD002'; -- Lets go of it.
+        EXCEPTION
+            WHEN lock_not_available THEN
+                IF NOT waits OR NOT EXISTS (
+                    SELECT FROM {schema}.rate_budgets AS b
+                    WHERE b.scope = scopes[locked[i]] AND b.bucket_key = keys[locked[i]]
+                      AND (b.xmax IS DISTINCT FROM holder OR EXISTS (
+                        SELECT FROM pg_locks AS h JOIN pg_locks AS w ON w.pid = h.pid AND NOT w.granted
+                        WHERE h.locktype = 'transactionid' AND h.transactionid = holder AND h.granted
+                      ))
+                ) THEN
+                    held := array_append(held, locked[i]);
+                END IF;
+            WHEN OTHERS THEN NULL; -- AD002, or what the statement that needs it will be told.
+        END;
+    END LOOP;
 END
 $$;

@@ -1,7 +1,7 @@
 -- No index on refilled_at. Every take changes that column, so that each wrote to both indexes and left its page. Without the
 -- index a changed row stays in its page where there is room, and no index is touched (a heap-only tuple). Pages that are filled
--- from now on keep room for that; who comes by tidies a page that has none left. Where all pages are full, rows that are
--- taken from move once, and make room.
+-- from now on keep room for that; the next statement that reads a full page prunes it. Where all pages are full, rows that
+-- are taken from move once, and make room.
 DROP INDEX IF EXISTS {schema}.rate_budgets_refilled_at_idx;
 ALTER TABLE {schema}.rate_budgets SET (fillfactor = 70);
 
@@ -57,7 +57,8 @@ END
 $$;
 
 -- For replicas of the version before, which call it until it deletes fewer than `batch` rows: some pages of the table, from a
--- random one on, in one statement that must not hold up takes for long. What it does not come to is left to the next hour, or to a replica of this version.
+-- random one on, in one statement that must not hold up takes for long. What it does not come to is left to the next hour, or
+-- to a replica of this version.
 CREATE OR REPLACE FUNCTION {schema}.delete_idle(idle_micros bigint, at timestamptz, batch integer) RETURNS bigint
 LANGUAGE plpgsql
 AS $$

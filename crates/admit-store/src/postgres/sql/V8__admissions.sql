@@ -23,8 +23,8 @@ RETURN GREATEST(expires_at, lease_until) <= at
 --   2. buckets, in the order of (scope, key);
 --   3. new records, in the order of their keys. Another statement of this kind that makes the same record has its buckets
 --      already, and one that only claims needs none.
--- A key that was lost to another between the look and the claim undoes all of it with a serialization failure. So nobody waits
--- for a key while he holds buckets, but for the end of a statement that has all it needs. Only a record that is made and then
+-- A key that was lost to another between the look and the claim undoes all of it with a serialization failure. A statement that
+-- holds buckets waits for a key only if its owner needs nothing more and is about to commit. Only a record that is made and then
 -- locked by a longer transaction, such as that of a service which completes it, both in the instant between the last look and the
 -- INSERT, is waited for until the lock timeout.
 CREATE FUNCTION {schema}.admit(
@@ -34,7 +34,7 @@ CREATE FUNCTION {schema}.admit(
     least_costs double precision[], rates double precision[], bursts double precision[],
     line_buckets integer[], line_costs double precision[], line_rates double precision[], line_bursts double precision[],
     run_lines integer[], run_times integer[],
-    at timestamptz, lock_timeout_ms integer, careful boolean
+    at timestamptz, lock_timeout_ms integer, free_buckets boolean[]
 ) RETURNS TABLE (
     decided_at timestamptz, bucket_tokens double precision[], bucket_refilled_at timestamptz[], granted integer[],
     claimed_keys bytea[], fences bigint[], taken_number bigint, record {schema}.idempotency_records
@@ -128,7 +128,7 @@ BEGIN
         INTO decided_at, bucket_tokens, bucket_refilled_at, granted
         FROM {schema}.take_many(
             scopes, keys, least_costs, rates, bursts, line_buckets, line_costs, line_rates, line_bursts,
-            run_lines, left_of_run, decided_at, lock_timeout_ms, careful
+            run_lines, left_of_run, decided_at, lock_timeout_ms, free_buckets
         ) AS t;
 
         left_of_run := granted;

@@ -50,7 +50,8 @@ WITH here AS (
         ('elapsed', '{timestamptz,timestamptz}'),
         ('take_one', '{text,uuid,double precision,double precision,double precision,timestamptz,integer}'),
         ('take_each', '{text[],uuid[],double precision[],double precision[],double precision[],timestamptz,integer}'),
-        ('take_many', '{text[],uuid[],double precision[],double precision[],double precision[],integer[],double precision[],double precision[],double precision[],integer[],integer[],timestamptz,integer,boolean}'),
+        ('take_many', '{text[],uuid[],double precision[],double precision[],double precision[],integer[],double precision[],double precision[],double precision[],integer[],integer[],timestamptz,integer,boolean[]}'),
+        ('held_buckets', '{text[],uuid[],integer,integer}'),
         ('peek', '{text[],uuid[],timestamptz}'),
         ('refund', '{text[],uuid[],double precision[],double precision[],integer}'),
         ('delete_idle', '{bigint,timestamptz,integer}'),
@@ -64,7 +65,7 @@ WITH here AS (
         ('idempotency_release', '{bytea,bigint,timestamptz,integer}'),
         ('idempotency_delete_expired', '{timestamptz,integer}'),
         ('idempotency_is_free', '{bytea,timestamptz,timestamptz,bytea,boolean,timestamptz}'),
-        ('admit', '{bytea[],bytea[],bigint[],bigint[],boolean[],integer[],text[],uuid[],double precision[],double precision[],double precision[],integer[],double precision[],double precision[],double precision[],integer[],integer[],timestamptz,integer,boolean}'),
+        ('admit', '{bytea[],bytea[],bigint[],bigint[],boolean[],integer[],text[],uuid[],double precision[],double precision[],double precision[],integer[],double precision[],double precision[],double precision[],integer[],integer[],timestamptz,integer,boolean[]}'),
         ('lead', '{text,text,bigint,timestamptz}')
 )
 SELECT string_agg(lacks, ', ') FROM (
