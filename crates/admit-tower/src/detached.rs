@@ -1,7 +1,8 @@
 //! One run, from its claim to its record, apart from the connection that asked for it.
 //!
-//! Three tasks: the handler's, one that waits for it and [settles](crate::settling) the record, and one that renews the lease until then. A
-//! client that hangs up takes none of them away, nor does a handler that panics.
+//! Three tasks: the handler's, one that waits for it and [settles](crate::settling) the record, and one that
+//! renews the lease until then. A client that hangs up takes none of them away, nor does a handler that
+//! panics.
 
 use std::time::Duration;
 
@@ -48,8 +49,8 @@ pub(crate) enum Attempt<I, Req, Res, E> {
     Taken(Claim, I, Request<Req>),
     /// It did not run, as its budgets do not cover it, or could not be evaluated.
     Unpaid(Result<Refusal, TakeError>),
-    /// It did not run, as the store could not say whether it may; nor, if that is told, evaluate the budgets, without
-    /// which it might have run.
+    /// It did not run, as the store could not say whether it may; nor, if that is told, evaluate the budgets,
+    /// without which it might have run.
     Unavailable(Unavailable, Option<Unavailable>),
 }
 
@@ -74,10 +75,12 @@ enum Claimed {
 }
 
 impl<S: IdempotencyStore> Detached<S> {
-    /// Claims the key, together with what the run has to pay if that is one step, and if that is granted, runs the request
-    /// and settles the record. Not to be dropped half-way: a claim that nobody runs would hold its key until the lease lapses.
+    /// Claims the key, together with what the run has to pay if that is one step, and if that is granted,
+    /// runs the request and settles the record. Not to be dropped half-way: a claim that nobody runs would
+    /// hold its key until the lease lapses.
     ///
-    /// The ledger comes back with what the run has paid. If nobody waits for it any more, it gives back what was paid for none.
+    /// The ledger comes back with what the run has paid. If nobody waits for it any more, it gives back what
+    /// was paid for none.
     pub(crate) async fn attempt<I, Req, Res>(
         self,
         mut service: I,
@@ -118,8 +121,8 @@ impl<S: IdempotencyStore> Detached<S> {
         (attempt, ledger)
     }
 
-    /// Claims. Where what the run has to pay is taken in the same step, and that fails, and the budgets are such that the
-    /// request may run uncharged, it claims alone.
+    /// Claims. Where what the run has to pay is taken in the same step, and that fails, and the budgets are
+    /// such that the request may run uncharged, it claims alone.
     async fn pay_and_claim(&self, ledger: &mut Ledger) -> Claimed {
         let Some(one_store) = ledger.pays_with_claim() else { return self.claim(ledger, None).await };
         let (quotas, renewals) = (ledger.due_for_run(), self.renewals().await);
@@ -162,7 +165,8 @@ impl<S: IdempotencyStore> Detached<S> {
         Renewals::from_now(self.terms.lease, self.store_time_limit).await
     }
 
-    /// What the run came to for the client, and for its record. Nothing for a record that is to stay as it is.
+    /// What the run came to for the client, and for its record. Nothing for a record that is to stay as it
+    /// is.
     fn ended<I, Req, Res, E>(
         &self,
         answered: Result<Result<Answered<Res>, E>, tokio::task::JoinError>,
@@ -189,8 +193,8 @@ impl<S: IdempotencyStore> Detached<S> {
         }
     }
 
-    /// Ends a run that nobody knows how far it came. Where its work must not be started twice that is like the death of
-    /// its process: the record stays in flight until the lease lapses, and is blocked then.
+    /// Ends a run that nobody knows how far it came. Where its work must not be started twice that is like
+    /// the death of its process: the record stays in flight until the lease lapses, and is blocked then.
     fn abandoned(&self) -> Option<Ending> {
         match self.terms.on_lapse {
             OnLapse::RunAgain => Some(Ending::Release),

@@ -1,8 +1,8 @@
 //! Writes what a run came to, also where the store is away when it ends.
 //!
-//! The client has its response after the first attempt, whatever that came to, so that a store that is away holds no response
-//! back for longer than its time limit. A task goes on from there: without it, one outage of a second would let a run lapse that has
-//! long been answered, and a retry would run again.
+//! The client has its response after the first attempt, whatever that came to, so that a store that is away
+//! holds no response back for longer than its time limit. A task goes on from there: without it, one outage
+//! of a second would let a run lapse that has long been answered, and a retry would run again.
 
 use std::time::Duration;
 
@@ -17,9 +17,11 @@ use crate::lease::Kept;
 use crate::observe::Keyed;
 use crate::runs::Running;
 
-/// How long it waits before it asks a store again that was away: soon at first, as most outages are a connection that broke.
+/// How long it waits before it asks a store again that was away: soon at first, as most outages are a
+/// connection that broke.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// And no longer than this, however long the store is away. A thousand runs then ask it no more than a thousand times a second.
+/// And no longer than this, however long the store is away. A thousand runs then ask it no more than a
+/// thousand times a second.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// What is to become of the record of a run that has ended.
@@ -47,8 +49,9 @@ pub(crate) struct Settling<S> {
 }
 
 impl<S: IdempotencyStore> Settling<S> {
-    /// Returns when the record is settled, or the store was unavailable, in which case a task of its own goes on with it. The run
-    /// keeps its place until then, which bounds those tasks, and which a shutdown waits for.
+    /// Returns when the record is settled, or the store was unavailable, in which case a task of its own goes
+    /// on with it. The run keeps its place until then, which bounds those tasks, and which a shutdown waits
+    /// for.
     pub(crate) async fn settle(self, running: Running, kept: Kept) {
         match self.write().await {
             Ok(()) => self.run.tell(self.ending.told()),
@@ -58,7 +61,8 @@ impl<S: IdempotencyStore> Settling<S> {
                     correlation_id = %self.run.correlation_id, error = %Causes(&cause),
                     "a request ran, and its record could not be settled yet; trying again until its lease has lapsed"
                 );
-                // Not renewed any more, so that there is an end to it. A store that renews could as well settle.
+                // Not renewed any more, so that there is an end to it. A store that renews could as well
+                // settle.
                 drop(kept);
                 let go_on = async move {
                     self.go_on().await;
@@ -69,8 +73,8 @@ impl<S: IdempotencyStore> Settling<S> {
         }
     }
 
-    /// Tries until the store answers, or the lease has surely lapsed: the last renewal was asked for before this, and reached the
-    /// store within its time limit or never.
+    /// Tries until the store answers, or the lease has surely lapsed: the last renewal was asked for before
+    /// this, and reached the store within its time limit or never.
     async fn go_on(&self) {
         let waits = ExponentialBuilder::default()
             .with_min_delay(FIRST_WAIT)

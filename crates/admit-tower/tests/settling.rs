@@ -1,7 +1,7 @@
 //! What becomes of the record of a run that ended while the store was away.
 //!
-//! Once it was tried to settle it a single time, so that a store that was away for a second when a request was answered let
-//! its lease lapse, and a retry ran again.
+//! Once it was tried to settle it a single time, so that a store that was away for a second when a request
+//! was answered let its lease lapse, and a retry ran again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -37,8 +37,8 @@ pub struct PolicyProblem {
 pub(super) struct Problems(RefCell<Vec<(Span, String, Option<String>)>>);
 
 impl Problems {
-    /// Adds a problem. The message names the thing, the help says what to write. What the message repeats of the file is
-    /// shown as the file is.
+    /// Adds a problem. The message names the thing, the help says what to write. What the message repeats of
+    /// the file is shown as the file is.
     pub(super) fn add(&self, span: Span, message: impl Into<String>, help: impl Into<String>) {
         let (message, help) = (without_passwords(&message.into()), help.into());
         self.0.borrow_mut().push((span, message, Some(help).filter(|help| !help.is_empty())));

@@ -1,8 +1,8 @@
 //! What may be shown of a file: the lines around a mistake go to a terminal, a log and `/status`.
 //!
-//! Passwords in URLs are hidden, and what stands where a hash belongs: whoever takes the one for the other writes a token or
-//! a key there. Each byte is a star, so that places stay. A file with a mistake in its syntax has no tree to go by, so this
-//! goes by the text, and hides too much rather than too little.
+//! Passwords in URLs are hidden, and what stands where a hash belongs: whoever takes the one for the other
+//! writes a token or a key there. Each byte is a star, so that places stay. A file with a mistake in its
+//! syntax has no tree to go by, so this goes by the text, and hides too much rather than too little.
 
 /// How like the name of a member with hashes a misspelt one is, from 0 to 1.
 const ALIKE: f64 = 0.75;
@@ -119,8 +119,8 @@ fn starred(value: &str) -> String {
     shown
 }
 
-/// The text with a star for each byte of a password in a URL, or in what was meant as one: from a colon behind the scheme to
-/// the last `@`, whatever signs the password has.
+/// The text with a star for each byte of a password in a URL, or in what was meant as one: from a colon
+/// behind the scheme to the last `@`, whatever signs the password has.
 pub(crate) fn without_passwords(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for word in text.split_inclusive(|c: char| c.is_whitespace() || c == '"') {

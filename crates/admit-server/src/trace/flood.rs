@@ -1,5 +1,5 @@
-//! Bounds the log. A store that is away is an error of each request, and a client that goes on asking would fill the disk: it was
-//! some three thousand lines a second.
+//! Bounds the log. A store that is away is an error of each request, and a client that goes on asking would
+//! fill the disk: it was some three thousand lines a second.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -10,7 +10,8 @@ use tracing::callsite::Identifier;
 use tracing::{Event, Metadata};
 use tracing_subscriber::layer::{Context, Filter};
 
-/// How many lines of one kind a second has. Enough for who looks for the id of a request in the log while little goes on.
+/// How many lines of one kind a second has. Enough for who looks for the id of a request in the log while
+/// little goes on.
 const LINES_A_SECOND: u32 = 100;
 
 /// How many lines were left out, for a metric. The log is the process's, and so is this.
@@ -25,7 +26,8 @@ pub(crate) fn left_out() -> Counter {
 #[derive(Debug)]
 pub(super) struct Flood<C> {
     clock: C,
-    /// For each place, the second of its last line, and how many it has. There are as many as the program has places.
+    /// For each place, the second of its last line, and how many it has. There are as many as the program has
+    /// places.
     seconds: Mutex<HashMap<Identifier, (i64, u32)>>,
 }
 
