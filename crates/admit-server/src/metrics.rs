@@ -96,6 +96,8 @@ impl Default for Series {
         let upstream_failures = Family::default();
         let help = "What upstreams did wrong: a request that was then tried on another counts here too";
         registry.register("admit_upstream_failures", help, upstream_failures.clone());
+        let help = "Lines that the log left out, as too many of one kind came in a second";
+        registry.register("admit_log_lines_left_out", help, crate::trace::left_out());
         let reload = ReloadMetrics::register(&mut registry);
         let store = StoreMetrics::register(&mut registry);
         let leases = LeaseMetrics::register(&mut registry);

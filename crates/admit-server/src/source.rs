@@ -143,6 +143,14 @@ impl Source {
         server.listen = overrides.listen.unwrap_or(server.listen);
         server.admin = overrides.admin.unwrap_or(server.admin);
         server.store = overrides.store.unwrap_or_else(|| server.store.clone());
+        if let (listen, admin) = (policy.server.listen, policy.server.admin)
+            && meet(listen, admin)
+        {
+            return Err(miette!(
+                help = "give one of them another port",
+                "listen is {listen} and admin is {admin}, which cannot both be listened on"
+            ));
+        }
         if policy.budgets.is_empty() && policy.server.decisions.scopes.is_empty() {
             return Err(miette!(
                 help = "add one, as in budgets.requests = { rate = \"100/hour\", by = \"ip\" }",
@@ -152,6 +160,12 @@ impl Source {
         }
         Ok((policy, keys))
     }
+}
+
+/// Whether the second of two listeners would find its place taken. Port 0 is any that is free.
+fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+    let same_host = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && one.port() != 0 && same_host
 }
 
 pub(crate) fn text(file: &Path) -> Result<String, Report> {

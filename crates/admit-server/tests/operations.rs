@@ -229,6 +229,9 @@ async fn a_sweep_is_told_the_policy_whose_retention_it_goes_by() {
     let directory = place(POLICY);
     let (code, _, said) = run(&directory, &["sweep", "--store", "sqlite:admit.db"]).await;
     assert!(code == 2 && said.contains("--policy <FILE>"), "{said}");
+    // It was told to reset a bucket.
+    let (code, _, said) = run(&directory, &["sweep", "--policy", "admit.toml", "--store", "memory:"]).await;
+    assert!(code == 1 && said.contains("sweeps it every hour") && !said.contains("reset"), "{said}");
 }
 
 /// `admit sweep` by the policy of one program deleted what the daily budget of another on the same file was owed.

@@ -1,7 +1,7 @@
 //! Policy files: what is wrong with broken ones, as a person reads it, and what whole ones mean.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use admit_server::policy::{CostSource, Mode, Policy, STARTER, WhenUnavailable};
+use admit_server::policy::{CostSource, KeyPart, LimitsError, Mode, Policy, STARTER, WhenUnavailable};
 use http::Method;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
@@ -22,6 +22,42 @@ fn what_is_wrong_is_told_with_its_place_and_what_was_meant() {
         let errors = Policy::parse(name, &text).expect_err(name);
         insta::assert_snapshot!(shown(&errors));
     });
+}
+
+/// Every request of such a route was refused as one that never fits, and nothing had told so before.
+#[test]
+fn a_budget_that_no_request_fits_is_warned_of() {
+    let text = r#"
+        upstream = "http://localhost:3000"
+        budgets.slow = { rate = "0.5/second", by = "ip" }
+        budgets.dear = { rate = "1/hour", by = "ip", cost = 2 }
+        budgets.planned = { rate = "1/hour", by = "ip", cost = 2, plans = { pro = "10/hour" } }
+        budgets.unused = { rate = "0.5/second", by = "ip" }
+        [[routes]]
+        match = "GET /x"
+        budgets = ["slow", "dear", "planned"]
+    "#;
+    let warnings = Policy::parse("admit.toml", text).unwrap().warnings();
+    assert!(
+        matches!(warnings.as_slice(), [dear, slow] if dear.contains("\"dear\" is never granted")
+            && slow.contains("a request costs 1.0, and its bucket holds 0.5")),
+        "{warnings:?}"
+    );
+}
+
+/// Each request was 500.
+#[test]
+fn more_limits_than_a_request_takes_from_are_no_policy() {
+    let limits = vec!["1/hour".parse().unwrap(); 65];
+    assert!(Policy::of_limits(&limits[..64], KeyPart::Ip).is_ok());
+    assert_eq!(Policy::of_limits(&limits, KeyPart::Ip).unwrap_err(), LimitsError::TooMany(65));
+}
+
+#[test]
+fn lengths_of_time_are_those_of_rates_too() {
+    let text = "retention = \"30 days\"\n[budgets.x]\nrate = \"30/30days\"\nby = \"ip\"";
+    let policy = Policy::parse("admit.toml", text).unwrap();
+    assert_eq!(policy.server.retention.duration().as_secs(), 30 * 86_400);
 }
 
 #[test]

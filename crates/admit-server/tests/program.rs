@@ -191,6 +191,8 @@ async fn what_is_wrong_ends_it_with_the_place_and_without_passwords() {
         "store = \"postgres://a:s3cret@b/c\"\nup_stream = 1\n",
     )
     .unwrap();
+    let met = "listen = \"127.0.0.1:8082\"\nbudgets.x = { rate = \"1/hour\", by = \"ip\" }";
+    std::fs::write(directory.path().join("met.toml"), met).unwrap();
     for command in ["check", "serve"] {
         let (code, _, said) = run(&directory, &[command, "admit.toml"]).await;
         assert!(
@@ -201,6 +203,9 @@ async fn what_is_wrong_ends_it_with_the_place_and_without_passwords() {
     }
     for (arguments, code, expected) in [
         (&["check", "none.toml"][..], 1, "none.toml cannot be read"),
+        (&["check", "met.toml"], 1, "cannot both be listened on"),
+        (&["serve", "--listen", "[::]:80", "--admin", "127.0.0.1:80"], 1, "cannot both be listened on"),
+        (&["serve", "--limit", "1/s", "--by", "nope"], 2, "here it is ip, header:NAME"),
         (&["serve", "--upstream", "localhost:1"], 2, "\"localhost:1\" is no upstream's URL"),
         (&["serve", "--limit", "fast"], 2, "\"fast\" is not a rate"),
         (&["serve", "--limit", "1/s", "--by", "cookie:a"], 2, "\"cookie:a\" is no source that there is"),
@@ -209,6 +214,33 @@ async fn what_is_wrong_ends_it_with_the_place_and_without_passwords() {
     ] {
         let (found, _, said) = run(&directory, arguments).await;
         assert!(found == code && said.replace("\n  │ ", " ").contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+/// A URL that was mistyped was repeated whole, and `--help` showed what the environment has.
+#[tokio::test]
+async fn no_argument_is_repeated_with_its_password() {
+    let directory = tempfile::tempdir().unwrap();
+    for (arguments, store, admin, expected) in [
+        (&["serve", "--store", "postgrez://u:s3cret@h"][..], "", "", "no store's URL"),
+        (&["serve", "--store", "host=db password=s3cret"], "", "", "no store's URL"),
+        (&["migrate"], "postgres:u:s3cret@h", "", "no store's URL"),
+        (&["serve"], "postgres://h/x?s3cret=1", "", "percent signs"),
+        (&["serve", "--upstream", "http://u:s3cret@h"], "", "", "a user or a password in it"),
+        (&["status", "--admin", "http://u:s3cret@h"], "", "", "a user or a password in it"),
+        (&["status", "--admin", "http://u:s3cret@h:x y"], "", "", "invalid"),
+        (&["status", "--help"], "", "http://u:s3cret@h", "ADMIT_ADMIN"),
+    ] {
+        let mut command = admit(&directory, arguments);
+        for (name, value) in [("ADMIT_STORE", store), ("ADMIT_ADMIN", admin)] {
+            if !value.is_empty() {
+                command.env(name, value);
+            }
+        }
+        let Output { stdout, stderr, .. } = command.output().await.unwrap();
+        let said = String::from_utf8([stdout, stderr].concat()).unwrap();
+        assert!(said.replace("\n  │ ", " ").contains(expected), "{arguments:?}: {said}");
+        assert!(!said.contains("cret"), "{arguments:?}: {said}");
     }
 }
 

@@ -1,19 +1,16 @@
 //! One run, from its claim to its record, apart from the connection that asked for it.
 //!
-//! Three tasks: the handler's, one that waits for it and settles the record, and one that renews the lease until then. A
-//! client that hangs up takes none of them away, nor does a handler that panics.
+//! Three tasks: the handler's, one that waits for it and [settles](crate::settling) the record, and one that
+//! renews the lease until then. A client that hangs up takes none of them away, nor does a handler that
+//! panics.
 
 use std::time::Duration;
 
 use admit::idempotency::{Claim, OnLapse, Outcome, Terms, Ticket};
-use admit::{
-    AdmissionError, Causes, IdempotencyError, IdempotencyStore, Refusal, TakeError, TimeSource, Unavailable,
-    Verdict,
-};
+use admit::{AdmissionError, IdempotencyStore, Refusal, TakeError, TimeSource, Unavailable, Verdict};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
-use tokio::time::timeout;
 use tower::Service;
 use tracing::{Instrument, Span, error};
 
@@ -24,6 +21,7 @@ use crate::observe::{Event, Keyed, Observers};
 use crate::request_key::RequestKey;
 use crate::run::{Recorded, Run};
 use crate::runs::Permit;
+use crate::settling::{Ending, Settling};
 use crate::{CorrelationId, replay};
 
 /// What a run needs beside the request.
@@ -51,8 +49,8 @@ pub(crate) enum Attempt<I, Req, Res, E> {
     Taken(Claim, I, Request<Req>),
     /// It did not run, as its budgets do not cover it, or could not be evaluated.
     Unpaid(Result<Refusal, TakeError>),
-    /// It did not run, as the store could not say whether it may; nor, if that is told, evaluate the budgets, without
-    /// which it might have run.
+    /// It did not run, as the store could not say whether it may; nor, if that is told, evaluate the budgets,
+    /// without which it might have run.
     Unavailable(Unavailable, Option<Unavailable>),
 }
 
@@ -77,10 +75,12 @@ enum Claimed {
 }
 
 impl<S: IdempotencyStore> Detached<S> {
-    /// Claims the key, together with what the run has to pay if that is one step, and if that is granted, runs the request
-    /// and settles the record. Not to be dropped half-way: a claim that nobody runs would hold its key until the lease lapses.
+    /// Claims the key, together with what the run has to pay if that is one step, and if that is granted,
+    /// runs the request and settles the record. Not to be dropped half-way: a claim that nobody runs would
+    /// hold its key until the lease lapses.
     ///
-    /// The ledger comes back with what the run has paid. If nobody waits for it any more, it gives back what was paid for none.
+    /// The ledger comes back with what the run has paid. If nobody waits for it any more, it gives back what
+    /// was paid for none.
     pub(crate) async fn attempt<I, Req, Res>(
         self,
         mut service: I,
@@ -102,7 +102,7 @@ impl<S: IdempotencyStore> Detached<S> {
             Claimed::Unavailable(cause, unpaid) => return (Attempt::Unavailable(cause, unpaid), ledger),
         };
         ledger.settle();
-        let _running = permit.start(self.key.record);
+        let running = permit.start(self.key.record);
         let (time, max, limit) = (self.time.clone(), self.max_recorded_body, self.answer_time_limit);
         let run = Run::new(self.key.clone(), ticket.clone(), self.terms.clone(), time, max);
         request.extensions_mut().insert(run.clone());
@@ -112,13 +112,17 @@ impl<S: IdempotencyStore> Detached<S> {
         };
         let handler = tokio::spawn(handler.instrument(Span::current()));
         let (store, terms, time) = (self.store.clone(), self.terms.clone(), self.time.clone());
-        let _kept = renewals.keep(store, ticket.clone(), terms, time);
+        let kept = renewals.keep(store, ticket.clone(), terms, time);
         let answered = handler.await;
-        (self.settle(&ticket, answered).await, ledger)
+        let (attempt, ending) = self.ended(answered);
+        if let Some(ending) = ending {
+            Settling { run: self, ticket, ending }.settle(running, kept).await;
+        }
+        (attempt, ledger)
     }
 
-    /// Claims. Where what the run has to pay is taken in the same step, and that fails, and the budgets are such that the
-    /// request may run uncharged, it claims alone.
+    /// Claims. Where what the run has to pay is taken in the same step, and that fails, and the budgets are
+    /// such that the request may run uncharged, it claims alone.
     async fn pay_and_claim(&self, ledger: &mut Ledger) -> Claimed {
         let Some(one_store) = ledger.pays_with_claim() else { return self.claim(ledger, None).await };
         let (quotas, renewals) = (ledger.due_for_run(), self.renewals().await);
@@ -161,83 +165,47 @@ impl<S: IdempotencyStore> Detached<S> {
         Renewals::from_now(self.terms.lease, self.store_time_limit).await
     }
 
-    async fn settle<I, Req, Res, E>(
+    /// What the run came to for the client, and for its record. Nothing for a record that is to stay as it
+    /// is.
+    fn ended<I, Req, Res, E>(
         &self,
-        ticket: &Ticket,
         answered: Result<Result<Answered<Res>, E>, tokio::task::JoinError>,
-    ) -> Attempt<I, Req, Res, E> {
+    ) -> (Attempt<I, Req, Res, E>, Option<Ending>) {
         let id = &self.correlation_id;
         match answered {
             Ok(Ok(Answered::ByHandler(response, recorded))) => {
                 self.tell(if recorded.is_tombstone { Keyed::Tombstoned } else { Keyed::Completed });
-                Attempt::Ran(Ok(response))
+                (Attempt::Ran(Ok(response)), None)
             }
-            Ok(Ok(Answered::Unrecorded(response))) => {
-                self.release(ticket).await;
-                Attempt::Ran(Ok(response))
-            }
+            Ok(Ok(Answered::Unrecorded(response))) => (Attempt::Ran(Ok(response)), Some(Ending::Release)),
             Ok(Ok(Answered::Final(response, outcome))) => {
-                self.complete(ticket, &outcome).await;
-                Attempt::Ran(Ok(response))
+                (Attempt::Ran(Ok(response)), Some(Ending::Complete(outcome)))
             }
             Ok(Ok(Answered::Broken)) => {
                 error!(correlation_id = %id, "the body of a response to a keyed request broke off");
-                self.abandon(ticket).await;
-                Attempt::Broken
+                (Attempt::Broken, self.abandoned())
             }
-            Ok(Err(error)) => {
-                self.abandon(ticket).await;
-                Attempt::Ran(Err(error))
-            }
+            Ok(Err(error)) => (Attempt::Ran(Err(error)), self.abandoned()),
             Err(panicked) => {
                 error!(correlation_id = %id, error = %panicked, "the handler of a keyed request panicked");
-                self.abandon(ticket).await;
-                Attempt::Panicked
+                (Attempt::Panicked, self.abandoned())
             }
         }
     }
 
-    /// Records the outcome. If that fails the handler has run all the same and the client gets its response; the record
-    /// stays in flight until the lease lapses, and then the route's terms decide.
-    async fn complete(&self, ticket: &Ticket, outcome: &Outcome) {
-        let complete = self.store.complete(ticket, outcome, &self.terms, self.time.now());
-        let done =
-            if matches!(outcome, Outcome::Tombstone { .. }) { Keyed::Tombstoned } else { Keyed::Completed };
-        self.settled(timeout(self.store_time_limit, complete).await, done);
-    }
-
-    /// Ends a run that nobody knows how far it came. Where its work must not be started twice that is like the death of
-    /// its process: the record stays in flight until the lease lapses, and is blocked then.
-    async fn abandon(&self, ticket: &Ticket) {
+    /// Ends a run that nobody knows how far it came. Where its work must not be started twice that is like
+    /// the death of its process: the record stays in flight until the lease lapses, and is blocked then.
+    fn abandoned(&self) -> Option<Ending> {
         match self.terms.on_lapse {
-            OnLapse::RunAgain => self.release(ticket).await,
-            OnLapse::StayBlocked => self.tell(Keyed::Unrecorded),
+            OnLapse::RunAgain => Some(Ending::Release),
+            OnLapse::StayBlocked => {
+                self.tell(Keyed::Unrecorded);
+                None
+            }
         }
     }
 
-    async fn release(&self, ticket: &Ticket) {
-        let release = self.store.release(ticket, self.time.now());
-        self.settled(timeout(self.store_time_limit, release).await, Keyed::Released);
-    }
-
-    fn settled(
-        &self,
-        result: Result<Result<(), IdempotencyError>, tokio::time::error::Elapsed>,
-        done: Keyed,
-    ) {
-        let cause: &dyn std::error::Error = match &result {
-            Ok(Ok(())) => return self.tell(done),
-            Ok(Err(cause)) => cause,
-            Err(elapsed) => elapsed,
-        };
-        error!(
-            correlation_id = %self.correlation_id, error = %Causes(cause), outcome = %done,
-            "a request ran, but its record could not be settled"
-        );
-        self.tell(Keyed::Unrecorded);
-    }
-
-    fn tell(&self, keyed: Keyed) {
+    pub(crate) fn tell(&self, keyed: Keyed) {
         self.observers.tell(Event::Idempotency(keyed));
     }
 }

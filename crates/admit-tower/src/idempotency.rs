@@ -31,10 +31,14 @@
 //!   as if the process had died.
 //! * The store is unavailable before the run: 503, nothing ran. If it was the answer to the claim that got
 //!   lost, the key is in flight until the lease lapses, as if the process had died.
-//! * The store is unavailable after the run: the client gets the response; the key stays in flight until the
-//!   lease lapses, and then [`OnLapse`](admit::idempotency::OnLapse) decides. A handler that may not run
-//!   twice records its response in its own transaction ([`run`](crate::run)) or stays blocked.
-//! * The process dies: the same.
+//! * The store is unavailable after the run: the client gets the response once it was asked, within [its time
+//!   limit](IdempotencyLayer::store_time_limit); the record is tried again until the store answers or the
+//!   lease has surely lapsed, and the run keeps its place meanwhile. A retry that comes in between finds the
+//!   key in flight. What remains is a store that is away for longer than what is left of the lease, two
+//!   thirds of it at least: then [`OnLapse`](admit::idempotency::OnLapse) decides, and
+//!   [`Keyed::Unrecorded`](crate::Keyed::Unrecorded) counts it. A handler that may not run twice records its
+//!   response in its own transaction ([`run`](crate::run)) or stays blocked.
+//! * The process dies before the record is there: the same.
 
 use std::fmt;
 use std::sync::Arc;

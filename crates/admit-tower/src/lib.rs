@@ -65,6 +65,7 @@ mod rejection;
 mod replay;
 mod request_key;
 mod runs;
+mod settling;
 
 pub mod client_ip;
 pub mod problem_type;

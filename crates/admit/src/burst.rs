@@ -11,7 +11,7 @@ pub struct Burst(f64);
 
 /// A number that cannot be a burst.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("burst {0} is not a number of tokens from 1e-9 to 2^53")]
+#[error("burst {0:?} is not a number of tokens from 1e-9 to 2^53")]
 pub struct BurstError(f64);
 
 pub(crate) const MIN_QUANTITY: f64 = 1e-9;

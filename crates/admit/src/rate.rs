@@ -40,7 +40,7 @@ pub enum RateError {
     #[error("{0:?} is not a period; write second, minute, hour or day, or a number of them as in \"10s\"")]
     Period(String),
     /// A rate that is not positive and finite, or too extreme to count exactly.
-    #[error("{0} tokens a second is not a rate from 1e-9 to 2^53 tokens a second")]
+    #[error("{0:?} tokens a second is not a rate from 1e-9 to 2^53 tokens a second")]
     OutOfRange(f64),
 }
 

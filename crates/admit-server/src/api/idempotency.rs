@@ -329,6 +329,12 @@ fn response(form: &CompleteForm) -> Result<(http::response::Parts, Bytes), Unfit
         }
         (None, None) => Vec::new(),
     };
+    if !body.is_empty()
+        && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED)
+    {
+        let at = if form.body.is_some() { "/body" } else { "/body_base64" };
+        return Err(Unfit::form(at, format!("a response with status {} has no body", status.as_u16())));
+    }
     Ok((head, body.into()))
 }
 

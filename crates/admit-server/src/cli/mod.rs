@@ -19,6 +19,7 @@ mod sweep;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 
@@ -77,7 +78,7 @@ impl Output {
 
 /// Runs the program with the arguments of the process.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| unquoted(error).exit());
     let command = cli.command.unwrap_or_else(|| Command::Serve(Box::default()));
     let output = Output { json: cli.json, style: Style::of_stdout() };
     let done = match command {
@@ -99,6 +100,18 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Without the value that is wrong, if it may hold a password: one of a URL, or of the variable in its place.
+fn unquoted(mut error: clap::Error) -> clap::Error {
+    let (argument, value) = (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue));
+    let is_store = argument.is_some_and(|argument| argument.to_string().contains("--store"));
+    if let Some(value) = value
+        && (is_store || value.to_string().contains('@'))
+    {
+        error.insert(ContextKind::InvalidValue, ContextValue::String("***".to_owned()));
+    }
+    error
 }
 
 /// Prints to standard output. Who has stopped reading is not told that.

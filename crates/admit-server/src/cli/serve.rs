@@ -92,11 +92,10 @@ impl Serve {
 
 /// What a request has where there is no policy file: neither known API keys nor routes with names.
 fn by(text: &str) -> Result<KeyPart, String> {
-    match text.parse().map_err(|error: SourceError| error.to_string())? {
+    const FORMS: &str = "ip, header:NAME, query:NAME or const:TEXT";
+    match text.parse().map_err(|error: SourceError| format!("{error}; here it is {FORMS}"))? {
         part @ (KeyPart::Ip | KeyPart::Header(_) | KeyPart::Query(_) | KeyPart::Constant(_)) => Ok(part),
-        part => {
-            Err(format!("{part} takes a policy file; here it is ip, header:NAME, query:NAME or const:TEXT"))
-        }
+        part => Err(format!("{part} takes a policy file; here it is {FORMS}")),
     }
 }
 

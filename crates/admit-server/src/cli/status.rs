@@ -36,7 +36,13 @@ const UNREACHABLE: u8 = 2;
                         admit status --admin https://admit.internal:8082 --ca internal-ca.pem")]
 pub(super) struct Status {
     /// Where its admin listener is.
-    #[arg(long, value_name = "URL", env = "ADMIT_ADMIN", default_value = "http://127.0.0.1:8082")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "ADMIT_ADMIN",
+        hide_env_values = true,
+        default_value = "http://127.0.0.1:8082"
+    )]
     admin: Uri,
     /// Roots that sign its certificate, beside those of the system, in PEM.
     #[arg(long, value_name = "FILE")]
@@ -65,6 +71,11 @@ impl Status {
 
     async fn ask(&self) -> miette::Result<admin::Status> {
         let admin = &self.admin;
+        if admin.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(miette!(
+                "--admin is a URL with a user or a password in it, and an admin listener is sent none"
+            ));
+        }
         let failed = || format!("the program at {} cannot be asked", admin.to_string().trim_end_matches('/'));
         let url = format!("{}/status", admin.to_string().trim_end_matches('/'));
         let request = Request::get(url).body(Body::empty()).into_diagnostic().wrap_err_with(failed)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use admit::{BudgetStore, IdempotencyStore, Now};
 use clap::Args;
-use miette::IntoDiagnostic;
+use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
 use super::Output;
@@ -32,6 +32,12 @@ impl Sweep {
     pub(super) fn run(self, output: Output) -> miette::Result<()> {
         let place = Place::new(Some(self.policy), self.store);
         let policy = place.policy()?;
+        if policy.server.store.reveal() == "memory:" {
+            return Err(miette!(
+                help = "name a store with --store, if another is meant",
+                "a store in memory is that of its process, which sweeps it every hour by itself"
+            ));
+        }
         let (buckets, records) = block_on(async {
             let store = place.existing(&policy).await?;
             let buckets = store.delete_idle(Now::Store).await.into_diagnostic()?;

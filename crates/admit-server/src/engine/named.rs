@@ -26,7 +26,7 @@ pub struct Named<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamedError {
     /// Too few or too many parts of the key.
-    #[error("the budget is kept by {by}: its key has {wanted} parts, and this has {found}")]
+    #[error("the budget is kept by {by}: its key has {wanted} part{}, and this has {found}", if *wanted == 1 { "" } else { "s" })]
     Parts {
         /// What it is kept by.
         by: String,

@@ -153,6 +153,21 @@ impl BudgetRule {
 }
 
 impl BudgetRule {
+    /// What to say of a budget that no request fits.
+    pub(super) fn never_granted(&self) -> Option<String> {
+        let CostSource::Constant(cost) = self.cost else { return None };
+        let holds = self.sizes().map(|size| size.burst().tokens()).fold(0.0, f64::max);
+        (cost.tokens() > holds).then(|| {
+            format!(
+                "budget {:?} is never granted: a request costs {:?}, and its bucket holds {holds:?}; give it a larger burst, \
+                 as in \"{} burst 100\"",
+                self.scope.as_str(),
+                cost.tokens(),
+                self.budget.rate(),
+            )
+        })
+    }
+
     /// All that a bucket of it may be held to.
     pub fn sizes(&self) -> impl Iterator<Item = Budget> {
         [self.budget].into_iter().chain(self.plans.values().copied()).chain(self.tenants.values().copied())
@@ -221,7 +236,15 @@ fn fits(value: Value<'_>, retention: Retention) -> Result<Budget, Wrong> {
 
 pub(super) fn key_source(value: Value<'_>, problems: &Problems) -> Result<KeySource, Wrong> {
     let wanted = format!("one or a list of {KEY_FORMS}");
-    let parts = list(value, problems, |value| parsed::<KeyPart>(&wanted)(value));
+    let mut seen: Vec<KeyPart> = Vec::new();
+    let parts = list(value, problems, |value| {
+        let part = parsed::<KeyPart>(&wanted)(value)?;
+        if seen.contains(&part) {
+            return Err(Wrong::new(value, format!("{part} stands twice"), "name each part once"));
+        }
+        seen.push(part.clone());
+        Ok(part)
+    });
     match value.get_ref().as_array().is_some_and(|parts| parts.is_empty()) {
         true => Err(Wrong::new(value, "this names nobody's bucket", format!("write {wanted}"))),
         false => Ok(KeySource { parts }),

@@ -1,5 +1,7 @@
 //! The budgets of a policy, and how its other parts name them.
 
+use admit::MAX_CHARGES;
+
 use super::problems::{Problems, Span};
 use super::section::{Section, Value, Wrong, list, suggestion, text};
 use super::{BudgetRule, Server};
@@ -27,8 +29,21 @@ impl<'a> Budgets<'a> {
     /// The positions of the budgets that a list names, with the places where it does. One with a mistake is left out: the
     /// mistake is noted where it is, and nothing is wrong here.
     pub(super) fn named(&self, value: Value<'_>, problems: &Problems) -> Vec<(usize, Span)> {
+        let mut seen: Vec<&str> = Vec::new();
         let found = list(value, problems, |value| {
             let name = text(value)?;
+            if seen.contains(&name) {
+                return Err(Wrong::new(value, format!("{name:?} stands twice"), "name each budget once"));
+            }
+            seen.push(name);
+            if seen.len() == MAX_CHARGES + 1 {
+                let message = format!("these are more than {MAX_CHARGES} budgets");
+                return Err(Wrong::new(
+                    value,
+                    message,
+                    "a request takes from no more at once: leave some out",
+                ));
+            }
             let position = self.rules.iter().position(|budget| budget.scope.as_str() == name);
             if position.is_none() && !self.names.contains(&name) {
                 let help = match self.names.as_slice() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use admit::idempotency::{OnLapse, Terms};
 use admit_tower::{FingerprintOf, Idempotent, IfMissing, JsonPointer, KeyFrom};
-use jiff::SignedDuration;
+use jiff::{Span, SpanRelativeTo};
 
 use super::budget::key_source;
 use super::problems::Problems;
@@ -73,8 +73,12 @@ fn key(value: Value<'_>) -> Result<KeyFrom, Wrong> {
 
 /// A length of time above zero, as in `24h` or `1m 30s`.
 pub(super) fn duration(value: Value<'_>) -> Result<Duration, Wrong> {
-    const WANTED: &str = "a length of time as in \"24h\" or \"90s\"";
-    let length: SignedDuration = plain(WANTED)(value)?;
+    const WANTED: &str = "a length of time as in \"24h\", \"90s\" or \"30 days\"";
+    let length: Span = plain(WANTED)(value)?;
+    let whole = |length: Span| length.to_duration(SpanRelativeTo::days_are_24_hours()).ok();
+    let Some(length) = whole(length) else {
+        return Err(Wrong::new(value, "months and years differ in length", format!("write {WANTED}")));
+    };
     let length = Duration::try_from(length).ok().filter(|length| !length.is_zero());
     length.ok_or_else(|| Wrong::new(value, "this is not above zero", format!("write {WANTED}")))
 }

@@ -42,7 +42,7 @@ mod tls;
 mod tokens;
 mod upstream;
 
-use admit::{Budget, Retention, Rules, Scope, Scopes};
+use admit::{Budget, MAX_CHARGES, Retention, Rules, Scope, Scopes};
 use admit_store::leases::Leases;
 
 pub use budget::{BudgetRule, Mode, WhenUnavailable};
@@ -75,6 +75,9 @@ pub const SCHEMA: &str = include_str!("schema.json");
 /// Limits that make no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitsError {
+    /// More than a request takes from at once.
+    #[error("these are {0} limits, and a request takes from no more than {MAX_CHARGES}")]
+    TooMany(usize),
     /// A budget takes too long to fill.
     #[error(transparent)]
     Retention(#[from] admit::RetentionError),
@@ -110,6 +113,9 @@ impl Policy {
     /// # Errors
     /// [`LimitsError`] if a budget is too slow to fill, or there are too many.
     pub fn of_limits(limits: &[Budget], by: KeyPart) -> Result<Self, LimitsError> {
+        if limits.len() > MAX_CHARGES {
+            return Err(LimitsError::TooMany(limits.len()));
+        }
         let slowest = limits.iter().map(|limit| limit.time_to_fill()).max().unwrap_or_default();
         let server = Server {
             retention: Retention::new(slowest.max(Retention::DEFAULT.duration()))?,
@@ -175,6 +181,19 @@ impl Policy {
 
     /// What it says that may mean something else than it seems to: for people, one line each.
     pub fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<String> =
+            self.budgets_of_routes().filter_map(BudgetRule::never_granted).collect();
+        warnings.extend(self.unseen_bodies());
+        warnings
+    }
+
+    /// Those that a route names.
+    fn budgets_of_routes(&self) -> impl Iterator<Item = &BudgetRule> {
+        let named = |index: &usize| self.routes.iter().any(|route| route.budgets.contains(index));
+        self.budgets.iter().enumerate().filter(move |(index, _)| named(index)).map(|(_, budget)| budget)
+    }
+
+    fn unseen_bodies(&self) -> Vec<String> {
         if !self.server.upstream.urls.is_empty() {
             return Vec::new();
         }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
-use super::shown::Hides;
+use super::shown::{Hides, without_passwords};
 
 /// The most problems that are told: one mistake early in a file may cause many more.
 const MAX_PROBLEMS: usize = 50;
@@ -37,10 +37,11 @@ pub struct PolicyProblem {
 pub(super) struct Problems(RefCell<Vec<(Span, String, Option<String>)>>);
 
 impl Problems {
-    /// Adds a problem. The message names the thing, the help says what to write.
+    /// Adds a problem. The message names the thing, the help says what to write. What the message repeats of
+    /// the file is shown as the file is.
     pub(super) fn add(&self, span: Span, message: impl Into<String>, help: impl Into<String>) {
-        let help: String = help.into();
-        self.0.borrow_mut().push((span, message.into(), Some(help).filter(|help| !help.is_empty())));
+        let (message, help) = (without_passwords(&message.into()), help.into());
+        self.0.borrow_mut().push((span, message, Some(help).filter(|help| !help.is_empty())));
     }
 
     /// What was read, if nothing was wrong.

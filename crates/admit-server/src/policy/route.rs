@@ -44,6 +44,12 @@ pub enum PatternError {
     /// Not a path.
     #[error("the path {0:?} does not begin with /")]
     Path(String),
+    /// A character that stands in no request's path.
+    #[error("no request has the path {0:?}, for its {1:?}")]
+    Character(String, char),
+    /// One name for two places.
+    #[error("the path {0:?} has the name {1:?} twice")]
+    Twice(String, String),
     /// Braces that do not fit.
     #[error("{0:?}: {1}")]
     Braces(String, String),
@@ -79,9 +85,18 @@ impl FromStr for Pattern {
         if !path.starts_with('/') {
             return Err(PatternError::Path(path.to_owned()));
         }
+        // A query and a fragment are no part of the path, and a space ends it.
+        if let Some(c) = path.chars().find(|c| matches!(c, '?' | '#') || c.is_whitespace()) {
+            return Err(PatternError::Character(path.to_owned(), c));
+        }
         let inserted = matchit::Router::new().insert(path, ());
         inserted.map_err(|error| PatternError::Braces(path.to_owned(), error.to_string()))?;
-        Ok(Self { methods, path: path.to_owned() })
+        let pattern = Self { methods, path: path.to_owned() };
+        let names: Vec<&str> = pattern.names().collect();
+        match names.iter().enumerate().find(|(i, name)| names[..*i].contains(name)) {
+            Some((_, name)) => Err(PatternError::Twice(pattern.path.clone(), (*name).to_owned())),
+            None => Ok(pattern),
+        }
     }
 }
 
@@ -200,6 +215,11 @@ mod tests {
             "GET /{",
             "GET /{a}{b}",
             "GET /{*a}/b",
+            "GET /x?y=1",
+            "GET /x#y",
+            "GET /p GET /q",
+            "GET /{a}/{a}",
+            "GET /{a}/b/{*a}",
         ] {
             assert!(wrong.parse::<Pattern>().is_err(), "{wrong}");
         }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use admit::Retention;
 use admit_listen::{Limits, TlsFiles};
+use admit_store::postgres::PostgresConfig;
 use admit_tower::Dialect;
 use admit_tower::client_ip::{ForwardedField, IpNet, TrustedProxies};
 use http::HeaderName;
@@ -71,8 +72,14 @@ pub struct StoreUrl(String);
 
 /// A text that is no URL of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is no store's URL")]
-pub struct StoreUrlError;
+pub enum StoreUrlError {
+    /// None of the forms. The text is not repeated: it may hold a password.
+    #[error("this is no store's URL")]
+    Form,
+    /// PostgreSQL cannot be found by it.
+    #[error(transparent)]
+    Postgres(#[from] admit_store::postgres::UrlError),
+}
 
 impl StoreUrl {
     /// The whole URL.
@@ -91,7 +98,13 @@ impl FromStr for StoreUrl {
             Some(("postgres" | "postgresql", rest)) => rest.starts_with("//"),
             _ => false,
         };
-        if known { Ok(Self(text.to_owned())) } else { Err(StoreUrlError) }
+        if !known {
+            return Err(StoreUrlError::Form);
+        }
+        if text.starts_with("postgres") {
+            PostgresConfig::new(text).check_url()?;
+        }
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -100,8 +113,11 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.split_once("://") {
             Some((scheme, rest)) if scheme.starts_with("postgres") => {
-                let rest = rest.split('?').next().unwrap_or_default();
-                write!(f, "{scheme}://{}", rest.rsplit('@').next().unwrap_or_default())
+                let (place, _) = rest.split_once('?').unwrap_or((rest, ""));
+                match place.contains('@') || !rest.contains('@') {
+                    true => write!(f, "{scheme}://{}", place.rsplit('@').next().unwrap_or_default()),
+                    false => write!(f, "{scheme}://…"), // What is in front of the ? may be a part of the password.
+                }
             }
             _ => f.write_str(&self.0),
         }
@@ -252,8 +268,20 @@ mod tests {
             format!("{url} {url:?}"),
             "postgres://db.internal/app StoreUrl(postgres://db.internal/app)"
         );
+        // It was shown as postgres://u:s3, as if that were its host.
+        let url: StoreUrl = "postgres://u:s3?cret@h/x".parse().unwrap();
+        assert_eq!(url.to_string(), "postgres://…");
         for wrong in ["", "memory", "memory:x", "sqlite:", "sqlite://", "mysql://x", "postgres:x"] {
-            assert_eq!(wrong.parse::<StoreUrl>(), Err(StoreUrlError), "{wrong}");
+            assert_eq!(wrong.parse::<StoreUrl>(), Err(StoreUrlError::Form), "{wrong}");
+        }
+        // Told when the program starts, by the driver, in words that may hold a part of the password.
+        for (wrong, told) in [
+            ("postgres://h/x?sslmode=verify-full", "sslmode is disable, prefer or require"),
+            ("postgres://h/x?s3cret=1", "percent signs"),
+            ("postgres://h:port/x", "invalid value for option `port`"),
+        ] {
+            let error = wrong.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(error.contains(told) && !error.contains("cret"), "{error}");
         }
     }
 }

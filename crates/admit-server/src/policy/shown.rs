@@ -1,8 +1,8 @@
 //! What may be shown of a file: the lines around a mistake go to a terminal, a log and `/status`.
 //!
-//! Passwords in URLs are hidden, and what stands where a hash belongs: whoever takes the one for the other writes a token or
-//! a key there. Each byte is a star, so that places stay. A file with a mistake in its syntax has no tree to go by, so this
-//! goes by the text, and hides too much rather than too little.
+//! Passwords in URLs are hidden, and what stands where a hash belongs: whoever takes the one for the other
+//! writes a token or a key there. Each byte is a star, so that places stay. A file with a mistake in its
+//! syntax has no tree to go by, so this goes by the text, and hides too much rather than too little.
 
 /// How like the name of a member with hashes a misspelt one is, from 0 to 1.
 const ALIKE: f64 = 0.75;
@@ -34,9 +34,12 @@ impl Hides {
 
     fn hides(self, name: &str) -> bool {
         match self {
-            Self::LikeTokens => ["decision_tokens", "admin_tokens", "sha256"].iter().any(|known| {
-                strsim::normalized_damerau_levenshtein(known, &name.to_ascii_lowercase()) >= ALIKE
-            }),
+            Self::LikeTokens => {
+                name.to_ascii_lowercase().contains("password")
+                    || ["decision_tokens", "admin_tokens", "sha256"].iter().any(|known| {
+                        strsim::normalized_damerau_levenshtein(known, &name.to_ascii_lowercase()) >= ALIKE
+                    })
+            }
             Self::AllBut(known) => !name.is_empty() && !known.contains(&name),
         }
     }
@@ -116,23 +119,23 @@ fn starred(value: &str) -> String {
     shown
 }
 
-/// The text with a star for each byte of a password in a URL.
-fn without_passwords(text: &str) -> String {
+/// The text with a star for each byte of a password in a URL, or in what was meant as one: from a colon
+/// behind the scheme to the last `@`, whatever signs the password has.
+pub(crate) fn without_passwords(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for (i, part) in text.split("://").enumerate() {
-        if i > 0 {
-            shown.push_str("://");
-        }
-        let authority = part.find(|c: char| c.is_whitespace() || "/'\"".contains(c)).unwrap_or(part.len());
-        let user = part[..authority].rsplit_once('@').map(|(user, _)| user).filter(|_| i > 0);
-        match user.and_then(|user| user.split_once(':')) {
-            Some((name, password)) => {
-                shown.push_str(name);
-                shown.push(':');
+    for word in text.split_inclusive(|c: char| c.is_whitespace() || c == '"') {
+        let authority = word.find("://").map_or(0, |scheme| scheme + 3);
+        let password = word.rfind('@').and_then(|at| {
+            let colon = authority + word.get(authority..at)?.find(':')?;
+            Some(colon + 1..at)
+        });
+        match password {
+            Some(password) => {
+                shown.push_str(&word[..password.start]);
                 shown.extend(std::iter::repeat_n('*', password.len()));
-                shown.push_str(&part[name.len() + 1 + password.len()..]);
+                shown.push_str(&word[password.end..]);
             }
-            None => shown.push_str(part),
+            None => shown.push_str(word),
         }
     }
     shown
@@ -147,7 +150,19 @@ mod tests {
         let text = "store = \"postgres://a:s3:cr@t@db/x\" # http://b@c\nupstream = 'http://d:e'";
         let shown = "store = \"postgres://a:*******@db/x\" # http://b@c\nupstream = 'http://d:e'";
         assert_eq!(Hides::LikeTokens.shown(text), shown);
-        assert_eq!(without_passwords("://x:é@y"), "://x:**@y");
+        for (text, shown) in [
+            ("://x:é@y", "://x:**@y"),
+            // They were shown: the signs end an authority, and what is no URL was not looked at.
+            ("postgres://u:s3/cr?t@db/x", "postgres://u:*******@db/x"),
+            ("postgres:/u:s3@db", "postgres:*****@db"),
+            ("\"http://u:s3@a\" is no", "\"http://u:**@a\" is no"),
+            ("http://a:80/b@c d", "http://a:****@c d"),
+            ("'const:a' ann@x:1", "'const:a' ann@x:1"),
+        ] {
+            assert_eq!(without_passwords(text), shown);
+        }
+        let pairs = Hides::LikeTokens.shown("store = \"host=db password=s3cret\"\nlisten = \"a\"");
+        assert_eq!(pairs, "store = \"host=db password=******\"\nlisten = \"a\"");
     }
 
     /// A token that was written in the place of its hash stood in the log and in `/status`.

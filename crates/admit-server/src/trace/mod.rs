@@ -1,10 +1,12 @@
 //! What is logged, and in which form; and, where the program was built with it, what is traced.
 
+mod flood;
 #[cfg(feature = "otlp")]
 mod otlp;
 
 use std::io::IsTerminal;
 
+use admit::MonotonicClock;
 use admit_listen::Answering;
 use axum::extract::Request;
 use tracing::field::Empty;
@@ -13,6 +15,9 @@ use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
+
+use flood::Flood;
+pub(crate) use flood::left_out;
 
 /// The target of spans that are for traces alone. Where no traces are sent they cost nothing, and no log shows them.
 pub const TARGET: &str = "admit::trace";
@@ -29,7 +34,7 @@ pub struct Tracing {
 /// traces to where the variables of OpenTelemetry say, as in `OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317`; without
 /// one of them none. Must be called on a Tokio runtime then.
 pub fn start() -> Tracing {
-    let logged = filter_fn(is_logged).and(LevelFilter::INFO);
+    let logged = filter_fn(is_logged).and(LevelFilter::INFO).and(Flood::new(MonotonicClock::start()));
     let log = match std::io::stderr().is_terminal() {
         true => fmt::layer().with_target(false).with_writer(std::io::stderr).with_filter(logged).boxed(),
         false => fmt::layer().json().with_writer(std::io::stderr).with_filter(logged).boxed(),

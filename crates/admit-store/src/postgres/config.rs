@@ -70,6 +70,32 @@ impl PostgresConfig {
     }
 }
 
+/// A URL that PostgreSQL cannot be found by.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the PostgreSQL URL cannot be read: {0}")]
+pub struct UrlError(String);
+
+impl PostgresConfig {
+    /// Whether the URL can be read, without connecting.
+    ///
+    /// # Errors
+    /// [`UrlError`] if not. It repeats nothing of the URL, which may hold a password.
+    pub fn check_url(&self) -> Result<(), UrlError> {
+        let Err(error) = self.url.parse::<tokio_postgres::Config>() else { return Ok(()) };
+        let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        // Of these messages alone it is known that they name an option of the driver, and nothing that was written.
+        Err(UrlError(match cause.as_str() {
+            cause if cause.contains("`sslmode`") && cause.starts_with("invalid value") => {
+                "sslmode is disable, prefer or require, which asks for a certificate that is valid for the host".to_owned()
+            }
+            cause if cause.starts_with("invalid value") => cause.to_owned(),
+            _ => "it has a parameter that there is not, or a sign in its user or password that has to be written with \
+                  percent signs, as in %3F for ?"
+                .to_owned(),
+        }))
+    }
+}
+
 impl PostgresConfig {
     /// How long the caller of a statement that is shared waits for it.
     pub(super) fn waits(&self) -> Waits {

@@ -52,7 +52,7 @@ use std::sync::Arc;
 
 use admit::Rules;
 
-pub use config::{PostgresConfig, SchemaName, SchemaNameError};
+pub use config::{PostgresConfig, SchemaName, SchemaNameError, UrlError};
 pub use connections::{ConnectionError, Connections};
 pub use deadpool_postgres::{BuildError, PoolError};
 pub use migrate::ConnectError;

@@ -30,6 +30,17 @@ const MIGRATIONS: [&str; VERSION as usize] = [
     include_str!("migrations/0005_retention.sql"),
 ];
 
+/// What they make, in that order.
+const TABLES: [&str; 7] = [
+    "rate_budget_scopes",
+    "rate_budgets",
+    "idempotency_records",
+    "idempotency_fence",
+    "leaderships",
+    "api_keys",
+    "retention",
+];
+
 /// Why a file could not be opened as a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -78,6 +89,16 @@ pub enum OpenError {
         /// The version of this program.
         known: u32,
     },
+    /// Somebody dropped a table.
+    #[error(
+        "{path} has no table {table}, which its version of the schema has; restore the file, or name another"
+    )]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// The table.
+        table: &'static str,
+    },
     /// The file or its log was gone again before it could be used.
     #[error("{path} or its log was deleted while it was opened")]
     Gone {
@@ -118,6 +139,13 @@ pub(super) fn open(
     let (found, migrated) = migrate(&mut connection, rules).map_err(sqlite)?;
     if found > VERSION {
         return Err(OpenError::Newer { path: path.to_owned(), found, known: VERSION });
+    }
+    for table in TABLES {
+        let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1";
+        let there: u32 = connection.query_row(sql, [table], |row| row.get(0)).map_err(sqlite)?;
+        if there == 0 {
+            return Err(OpenError::Table { path: path.to_owned(), table });
+        }
     }
     let files = NamedFiles::of(&connection, path)
         .map_err(|source| OpenError::Gone { path: path.to_owned(), source })?;

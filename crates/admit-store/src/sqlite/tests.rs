@@ -161,6 +161,17 @@ async fn what_cannot_be_opened_is_named() {
     assert!(matches!(open(&newer).await, OpenError::Newer { found: 99, .. }));
 }
 
+/// It was opened, and then each take was unavailable.
+#[tokio::test]
+async fn a_file_that_has_lost_a_table_is_not_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admit.db");
+    drop(SqliteStore::open(&path, rules(&["a"])).await.unwrap());
+    Connection::open(&path).unwrap().execute("DROP TABLE rate_budgets", []).unwrap();
+    let error = SqliteStore::open(&path, rules(&["a"])).await.unwrap_err();
+    assert!(matches!(error, OpenError::Table { table: "rate_budgets", .. }), "{error}");
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_new_file_is_its_owners_alone_and_an_old_one_keeps_its_rights() {

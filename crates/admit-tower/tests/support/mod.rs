@@ -46,6 +46,8 @@ pub struct Store {
     /// They do not answer.
     pub takes_hang: Arc<AtomicBool>,
     pub claims_fail: Arc<AtomicBool>,
+    /// What a run came to is written, and the answer lost.
+    pub endings_lost: Arc<AtomicBool>,
     pub looks: Arc<AtomicUsize>,
     pub takes: Arc<AtomicUsize>,
     pub admissions: Arc<AtomicUsize>,
@@ -122,6 +124,7 @@ impl Store {
             takes_fail: Arc::default(),
             takes_hang: Arc::default(),
             claims_fail: Arc::default(),
+            endings_lost: Arc::default(),
             looks: Arc::default(),
             takes: Arc::default(),
             admissions: Arc::default(),
@@ -143,6 +146,15 @@ impl Store {
     fn check(&self) -> Result<(), Unavailable> {
         match self.down.load(Ordering::SeqCst) {
             true => Err(Unavailable::new("test", "the disk is on fire")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store {
+    fn answer_to_ending(&self) -> Result<(), IdempotencyError> {
+        match self.endings_lost.swap(false, Ordering::SeqCst) {
+            true => Err(Unavailable::new("test", "the connection broke").into()),
             false => Ok(()),
         }
     }
@@ -248,12 +260,14 @@ impl IdempotencyStore for Store {
         now: Now,
     ) -> Result<(), IdempotencyError> {
         self.check()?;
-        self.inner.complete(ticket, outcome, terms, now).await
+        self.inner.complete(ticket, outcome, terms, now).await?;
+        self.answer_to_ending()
     }
 
     async fn release(&self, ticket: &Ticket, now: Now) -> Result<(), IdempotencyError> {
         self.check()?;
-        self.inner.release(ticket, now).await
+        self.inner.release(ticket, now).await?;
+        self.answer_to_ending()
     }
 
     async fn delete_expired(&self, now: Now) -> Result<u64, Unavailable> {
