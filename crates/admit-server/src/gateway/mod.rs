@@ -1,8 +1,8 @@
 //! A streaming reverse proxy to one service, served by one upstream or by several.
 //!
 //! Bodies pass as they come, in both directions, also after an upgrade (WebSocket). A request is sent again, to another
-//! upstream if there is one, only where nothing of it was sent before, or processed as the upstream says. What goes wrong is told apart: 502 if the upstream
-//! cannot be reached or breaks off, 504 if it takes too long, 408 if the client does.
+//! upstream if there is one, only where nothing of it was sent before, or processed as the upstream says. What goes wrong
+//! is told apart: 502 if the upstream cannot be reached or breaks off, 504 if it takes too long, 408 if the client does.
 
 mod body;
 mod failure;
@@ -144,14 +144,15 @@ impl Gateway {
         let upload = Upload::new(body, clock, idle, reserved.clone());
         let limits = Limits { clock, began: clock.now(), total, idle, alarm: Alarm::default() };
         let mut failure = Failure::Connect; // Of the last upstream; there is one.
-        // Where all of them have refused the request unread, the first is asked once more.
-        // Where nothing is left to try, the head need not be kept.
+        // Only an upstream of HTTP/2 says that it refused a request unread.
         let tries = order.len() + usize::from(order.iter().any(|member| member.target.has_http2()));
         let mut kept = Some(parts);
+        // Where all of them have refused the request unread, the first is asked once more.
         for (i, member) in order.iter().chain(order.first()).enumerate() {
             if i == order.len() && failure != Failure::Refused {
                 break;
             }
+            // For the last try it need not be kept.
             let parts = if i + 1 < tries { kept.clone() } else { kept.take() };
             let Some(parts) = parts else { break };
             let target = &member.target;
@@ -178,6 +179,7 @@ impl Gateway {
                 break;
             }
         }
+        upload.cut();
         failure.response()
     }
 
@@ -196,6 +198,7 @@ impl Gateway {
         if switches || hop_by_hop::is_coded(response.headers()) {
             // To what nobody asked for, or in a coding that would be lost.
             self.shared.failed(&id, target, Failure::Nonsense, None, false);
+            upload.cut();
             return Failure::Nonsense.response();
         }
         hop_by_hop::strip(response.headers_mut(), &Reserved::ALWAYS);
