@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::{Timeout, timeout};
 
 use super::failure::Failure;
-use super::pool::Lease;
+use super::pool::Borrowed;
 use super::reserved::Reserved;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -211,7 +211,7 @@ pub(super) struct Download<F> {
     /// Since when something is waited for.
     waits: Option<Timestamp>,
     /// Is given back once all has been read.
-    lease: Option<Lease>,
+    borrowed: Option<Borrowed>,
     /// Is told once.
     failed: Option<F>,
 }
@@ -239,10 +239,10 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
         body: Incoming,
         upload: Upload,
         limits: Limits,
-        lease: Option<Lease>,
+        borrowed: Option<Borrowed>,
         failed: F,
     ) -> Self {
-        Self { body, has_ended: false, upload, limits, waits: None, lease, failed: Some(failed) }
+        Self { body, has_ended: false, upload, limits, waits: None, borrowed, failed: Some(failed) }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
@@ -282,8 +282,8 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
 impl<F> Drop for Download<F> {
     fn drop(&mut self) {
         let is_read = self.has_ended || self.body.is_end_stream();
-        match self.lease.take() {
-            Some(lease) if is_read && self.upload.is_sent() => lease.give_back(),
+        match self.borrowed.take() {
+            Some(borrowed) if is_read && self.upload.is_sent() => borrowed.give_back(),
             _ => self.upload.cut(),
         }
     }

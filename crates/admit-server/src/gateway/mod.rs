@@ -38,7 +38,7 @@ use crate::metrics::Metrics;
 use crate::policy::{Policy, UpstreamLimits, Upstreams};
 use body::{Alarm, Download, Limits, Phase, Upload, left};
 use failure::Failure;
-use pool::Lease;
+use pool::Borrowed;
 use reserved::Reserved;
 use rotation::Rotation;
 use target::{Target, Unanswered};
@@ -51,12 +51,12 @@ pub(crate) use unambiguous::unambiguous;
 #[derive(Clone, Debug)]
 pub struct Gateway {
     shared: Arc<Shared>,
-    held: Arc<Held>,
+    terms: Arc<Terms>,
 }
 
 /// What a policy holds it to.
 #[derive(Debug)]
-struct Held {
+struct Terms {
     trusted: TrustedProxies,
     reserved: Arc<Reserved>,
 }
@@ -75,7 +75,7 @@ struct Exchange {
     upgrade: Option<upgrade::Upgrade>,
     upload: Upload,
     limits: Limits,
-    lease: Option<Lease>,
+    borrowed: Option<Borrowed>,
 }
 
 impl Gateway {
@@ -116,11 +116,11 @@ impl Gateway {
 
     fn held_to(policy: &Policy, shared: Arc<Shared>) -> Self {
         let reserved = Arc::new(Reserved::of(policy));
-        Self { shared, held: Arc::new(Held { trusted: policy.server.trusted.clone(), reserved }) }
+        Self { shared, terms: Arc::new(Terms { trusted: policy.server.trusted.clone(), reserved }) }
     }
 
     async fn forward(self, mut request: Request<Body>) -> Response<Body> {
-        let (shared, Held { trusted, reserved }) = (&self.shared, &*self.held);
+        let (shared, Terms { trusted, reserved }) = (&self.shared, &*self.terms);
         let id = request.extensions().get().cloned().unwrap_or_else(CorrelationId::random);
         let order = shared.rotation.order();
         let mut upgrade = upgrade::asked(&mut request);
@@ -160,9 +160,9 @@ impl Gateway {
             let sending = target.send(request, path.clone(), upgrade.is_some());
             let head = shared.head(sending, &upload, &limits).await;
             let (failed, cause) = match head {
-                Ok((response, lease)) => {
+                Ok((response, borrowed)) => {
                     shared.rotation.take_in(member);
-                    let exchange = Exchange { id, upgrade, upload, limits, lease };
+                    let exchange = Exchange { id, upgrade, upload, limits, borrowed };
                     return self.answer(response, exchange, target);
                 }
                 Err(failed) => failed,
@@ -189,7 +189,7 @@ impl Gateway {
         exchange: Exchange,
         target: &Target,
     ) -> Response<Body> {
-        let Exchange { id, upgrade, upload, limits, lease } = exchange;
+        let Exchange { id, upgrade, upload, limits, borrowed } = exchange;
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let upgrade = upgrade.filter(|upgrade| switches && upgrade.is_to(response.headers()));
         if let Some(upgrade) = upgrade {
@@ -207,7 +207,7 @@ impl Gateway {
         let failed = move |failure, cause: Option<hyper::Error>| {
             shared.failed(&id, &target, failure, cause.as_ref().map(|cause| cause as _), false);
         };
-        response.map(|body| Body::new(Download::new(body, upload, limits, lease, failed)))
+        response.map(|body| Body::new(Download::new(body, upload, limits, borrowed, failed)))
     }
 }
 

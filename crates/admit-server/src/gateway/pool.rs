@@ -50,7 +50,7 @@ struct Connection {
 
 /// A connection whose response is read. Dropped, it is closed.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct Borrowed {
     pool: Pool,
     connection: Connection,
 }
@@ -67,14 +67,14 @@ impl Pool {
     pub(super) async fn send(
         &self,
         mut request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Lease), Unanswered> {
+    ) -> Result<(Response<Incoming>, Borrowed), Unanswered> {
         loop {
             let (mut connection, is_used) = match self.0.idle() {
                 Some(connection) => (connection, true),
                 None => (self.0.connect().await?, false),
             };
             let mut failed = match connection.requests.try_send_request(request).await {
-                Ok(response) => return Ok((response, Lease { pool: self.clone(), connection })),
+                Ok(response) => return Ok((response, Borrowed { pool: self.clone(), connection })),
                 Err(failed) => failed,
             };
             match failed.take_message() {
@@ -87,7 +87,7 @@ impl Pool {
     }
 }
 
-impl Lease {
+impl Borrowed {
     /// Has others use the connection, whose response has ended, and which takes no more of its request.
     pub(super) fn give_back(self) {
         let Self { pool: Pool(shared), connection } = self;
@@ -253,9 +253,9 @@ mod tests {
             let _ = stream.read(&mut [0]); // Until it is closed.
         });
         runtime().block_on(async {
-            let (response, lease) = pool.send(request()).await.unwrap();
+            let (response, borrowed) = pool.send(request()).await.unwrap();
             response.into_body().collect().await.unwrap();
-            lease.give_back();
+            borrowed.give_back();
             assert!(pool.0.lock().is_swept);
         });
         assert!(!pool.0.lock().is_swept);

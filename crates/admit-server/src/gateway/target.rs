@@ -22,7 +22,7 @@ use rustls::ClientConfig;
 use tower::Service;
 
 use super::body::Upload;
-use super::pool::{Lease, Pool};
+use super::pool::{Borrowed, Pool};
 use crate::policy::{Upstream, UpstreamLimits};
 
 /// How long a connection is kept that nobody uses: after that it is used no more, and soon closed. Most servers close theirs after some time more, so that few requests
@@ -132,7 +132,7 @@ impl Target {
         mut request: Request<Upload>,
         path: Option<PathAndQuery>,
         upgrade: bool,
-    ) -> Result<(Response<Incoming>, Option<Lease>), Unanswered> {
+    ) -> Result<(Response<Incoming>, Option<Borrowed>), Unanswered> {
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
         let client = match (&self.upgrades, self.workers.get(Workers::index())) {
             (Some(client), _) if upgrade => client,
@@ -144,8 +144,8 @@ impl Target {
                     let host = HeaderValue::from_str(self.authority.as_str());
                     request.headers_mut().extend(host.ok().map(|host| (HOST, host)));
                 }
-                let (response, lease) = pool.send(request).await?;
-                return Ok((response, Some(lease)));
+                let (response, borrowed) = pool.send(request).await?;
+                return Ok((response, Some(borrowed)));
             }
             (_, None) => return Err(Unanswered::Connect("this thread is no worker".into())), // There is none such.
         };
