@@ -10,10 +10,10 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::CONNECTION;
+use axum::http::header::{CONNECTION, CONTENT_LENGTH};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::Service;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,10 @@ impl Service<Request<Incoming>> for Requests {
                 switched: self.switched.clone(),
                 is_connect,
             },
-            Protocol::Http2 => Then::Http2(Some(Running::start(&self.running))),
+            Protocol::Http2 => Then::Http2 {
+                running: Some(Running::start(&self.running)),
+                is_head: *request.method() == Method::HEAD,
+            },
         };
         if request.headers().len() > headers {
             let refusal = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response();
@@ -108,8 +111,11 @@ enum Then {
         switched: Arc<AtomicBool>,
         is_connect: bool,
     },
-    /// Its stream is told of its body.
-    Http2(Option<Running>),
+    Http2 {
+        /// Its stream is told of its body.
+        running: Option<Running>,
+        is_head: bool,
+    },
 }
 
 impl Future for Answered {
@@ -127,11 +133,23 @@ impl Future for Answered {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
             }
-            Then::Http2(running) => {
+            Then::Http2 { running, is_head } => {
                 let running = running.take();
+                if *is_head {
+                    drop_body(&mut response);
+                }
                 response = response.map(|body| Body::new(Answer::new(body, running)));
             }
         }
         Poll::Ready(Ok(response))
+    }
+}
+
+/// Of the answer to a HEAD. hyper sends such a body over HTTP/2, unlike HTTP/1.1, and clients reset the stream.
+fn drop_body(response: &mut Response) {
+    let body = std::mem::take(response.body_mut());
+    // One that is empty already says nothing of how long the answer to a GET were.
+    if let Some(length) = body.size_hint().exact().filter(|_| !body.is_end_stream()) {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
     }
 }

@@ -6,7 +6,7 @@ mod served;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use admit_listen::Limits;
+use admit_listen::{Answers, Limits};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -88,6 +88,32 @@ async fn both_protocols_have_one_port() {
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "there is curl"),
         }
     }
+    served.stop().await;
+}
+
+/// hyper leaves out the body of such an answer over HTTP/1.1 only. A router did it over HTTP/2; what answers without one sent
+/// it, and its client reset the stream and never saw the answer.
+#[tokio::test]
+async fn the_answer_to_a_head_has_the_length_of_its_body_and_no_body() {
+    let answers = Answers::new(|request| {
+        let body = match request.uri().path() {
+            "/passed" => Body::empty(), // As the answer to a HEAD that was sent on.
+            "/endless" => Body::from_stream(futures::stream::pending::<std::io::Result<Bytes>>()),
+            _ => Body::from("hello"),
+        };
+        Box::pin(std::future::ready(Response::new(body)))
+    });
+    let served = Served::start(answers, Limits::default()).await;
+    let client = Client::connect(&served).await;
+    for (path, length) in [("", Some("5")), ("passed", None), ("endless", None)] {
+        let request = Request::head(format!("http://a/{path}")).body(Body::empty()).unwrap();
+        let response = client.requests.clone().send_request(request).await.unwrap();
+        let told = response.headers().get("content-length").map(|length| length.to_str().unwrap());
+        assert_eq!((response.status(), told), (StatusCode::OK, length), "/{path}");
+        assert_eq!(text(response).await, "", "/{path}");
+    }
+    assert_eq!(client.get().await, "hello");
+    drop(client);
     served.stop().await;
 }
 

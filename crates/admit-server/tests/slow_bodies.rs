@@ -73,6 +73,22 @@ async fn a_grpc_call_that_never_ends_is_answered() {
     }
 }
 
+/// A call that the generated service answers counted twice against the room for bodies, so that there was none for it where
+/// half of that was free.
+#[tokio::test]
+async fn a_grpc_call_takes_up_its_room_once_whoever_answers_it() {
+    let policy = Policy::parse("test", POLICY).unwrap();
+    let store = AnyStore::open("memory:", policy.rules().unwrap()).await.unwrap();
+    let bounds = Bounds { read_ahead: ReadAhead::new(10_000), ..Bounds::default() };
+    let front = Front::new(Arc::new(policy), Arc::new(Keys::default()), store, Metrics::default());
+    let router = front.within(bounds).decide();
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let call = Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
+    let message = [&[0][..], &6_000_u32.to_be_bytes(), &[0xff; 6_000]].concat(); // Is none.
+    let answer = ask(&router, call, message.into()).await;
+    assert_eq!(answer.headers()["grpc-status"], "13", "INTERNAL, and not UNAVAILABLE: there is room");
+}
+
 /// The body was waited for, up to 2 MB and for ever, before the token was looked at.
 #[tokio::test(start_paused = true)]
 async fn the_admin_listener_looks_at_the_token_first_and_then_waits_for_a_body_no_longer_than_it_may_take() {

@@ -6,10 +6,15 @@ mod served;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use admit_listen::{Tls, TlsFiles};
+use admit_server::gateway::Gateway;
 use admit_server::metrics::Metrics;
-use admit_server::policy::Keys;
+use admit_server::policy::{Keys, Policy};
+use admit_server::reload::Running;
+use admit_server::source::Source;
+use admit_store::AnyStore;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -23,7 +28,12 @@ use serde_json::{Value, json};
 use served::{OPEN, Server, echo, upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
+use tower::Service;
+
+/// Longer than anything takes that happens at once, and shorter than any limit that a test does not set.
+const SOON: Duration = Duration::from_secs(20);
 
 /// The gateway with these members at the top of its policy.
 async fn gateway(members: &str) -> (Server, Metrics) {
@@ -101,6 +111,31 @@ async fn a_client_of_http_2_gets_to_an_upstream_of_http_1() {
     let host = gateway.address.to_string();
     assert!(has("host", &host) && has("x-forwarded-host", &host) && has("te", "trailers"), "{seen}");
     assert!(has("cookie", "a=1; b=2") && seen["path"] == "/x?y", "{seen}");
+}
+
+/// The gateway's own answers had a body, which the answer to a HEAD never has: the client reset the stream, and saw neither
+/// the 429 nor when to come again.
+#[tokio::test]
+async fn a_head_over_http_2_that_is_refused_is_told_so() {
+    let upstream = upstream().await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("admit.toml");
+    let route = "[[routes]]\nmatch = \"* /{*path}\"\nbudgets = [\"x\"]";
+    let budget = "[budgets.x]\nrate = \"1/hour\"\nby = \"ip\"";
+    std::fs::write(&file, format!("upstream = \"http://{}\"\n{budget}\n{route}\n", upstream.address))
+        .unwrap();
+    let source = Source::from(file);
+    let read = source.read();
+    let rules = read.policy.as_ref().unwrap().0.rules().unwrap();
+    let store = AnyStore::open("memory:", rules).await.unwrap();
+    let (running, _reloader) = Running::start(source, read, store, Metrics::default()).await.unwrap();
+    let gateway = Server::start_tls(running.answers(), None).await; // As the program has it: without a router.
+    for (status, retry_after) in [(200, None), (429, Some("3600"))] {
+        let response = http2(&gateway, Request::builder().method(Method::HEAD), "/a").await;
+        let told = response.headers().get("retry-after").map(|seconds| seconds.to_str().unwrap());
+        assert_eq!((response.status().as_u16(), told), (status, retry_after));
+        assert!(response.into_body().collect().await.unwrap().to_bytes().is_empty());
+    }
 }
 
 #[tokio::test]
@@ -223,7 +258,16 @@ async fn numbered() -> (SocketAddr, AbortOnDropHandle<()>) {
                     }
                     let host = head.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
                     let body = format!("{number} {host}");
-                    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                    let answer = match head.starts_with("GET /trailed ") {
+                        true => format!(
+                            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
+                             {:x}\r\n{body}\r\n0\r\nx-sum: 1\r\n\r\n",
+                            body.len()
+                        ),
+                        false => {
+                            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+                        }
+                    };
                     stream.write_all(answer.as_bytes()).await.unwrap();
                     if head.starts_with("GET /last ") {
                         return;
@@ -258,6 +302,92 @@ async fn a_connection_is_used_again_and_one_that_was_closed_meanwhile_is_replace
     assert_eq!(failures(&metrics, "broke_off"), 0);
 }
 
+/// The end of a body with trailers is told by them. It was waited for once more, which no server does, so that each such
+/// response cost its connection.
+#[tokio::test]
+async fn a_connection_is_used_again_after_trailers() {
+    let (address, _accepting) = numbered().await;
+    let (gateway, _) = gateway(&format!("upstream = \"http://{address}\"")).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    for _ in 0..3 {
+        client.write_all(b"GET /trailed HTTP/1.1\r\nhost: a\r\nte: trailers\r\n\r\n").await.unwrap();
+        let (mut answer, mut piece) = (String::new(), [0; 1024]);
+        while !answer.ends_with("\r\n0\r\nx-sum: 1\r\n\r\n") {
+            let read = client.read(&mut piece).await.unwrap();
+            assert!(read > 0, "{answer}");
+            answer.push_str(str::from_utf8(&piece[..read]).unwrap());
+        }
+        assert!(answer.contains("\r\n1 a\r\n"), "{answer}");
+    }
+}
+
+/// An upstream that answered before it had the whole request, whose client sent no more: the connection between them, which
+/// nobody used any longer, stayed until the time between two pieces was over. One client could leave any number of them.
+#[tokio::test]
+async fn a_connection_whose_request_is_cut_is_closed_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (gateway, _) = gateway(&format!("upstream = \"http://{address}\"")).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nfour").await.unwrap();
+    let (mut upstream, _) = listener.accept().await.unwrap();
+    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
+    while !head.ends_with(b"\r\n\r\nfour") {
+        let read = upstream.read(&mut piece).await.unwrap();
+        head.extend_from_slice(&piece[..read]);
+    }
+    // Without a body, whose end would be noticed.
+    upstream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    let closed = async { while upstream.read(&mut piece).await.is_ok_and(|read| read > 0) {} };
+    timeout(SOON, closed).await.expect("it is not kept for what does not come");
+}
+
+/// Likewise where the upstream reads no more of the request: what is sent waits for it, and not for the client.
+#[tokio::test]
+async fn a_connection_that_takes_no_more_of_its_request_is_closed_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (gateway, _) = gateway(&format!("upstream = \"http://{address}\"")).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000000\r\n\r\n").await.unwrap();
+    let (mut upstream, _) = listener.accept().await.unwrap();
+    // Until there is room for no more on the way.
+    let piece = vec![0; 1 << 20];
+    while let Ok(written) = timeout(SOON / 20, client.write_all(&piece)).await {
+        written.unwrap();
+    }
+    upstream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    // It still reads nothing, so that it sees the end of what it sends.
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
+    let closed = async {
+        while upstream.write_all(b"x").await.is_ok() {
+            tick.tick().await;
+        }
+    };
+    timeout(SOON, closed).await.expect("it is not kept for what nobody takes");
+}
+
+/// A response that was dropped where no runtime is panicked in a destructor: its connection went back to the pool, which
+/// began to watch for its end.
+#[test]
+fn a_response_is_dropped_also_without_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (address, _accepting) = runtime.block_on(numbered());
+    let text = format!("upstream = \"http://{address}\"\n{OPEN}");
+    let policy = Policy::parse("test", &text).unwrap_or_else(|errors| panic!("{:?}", errors.problems()));
+    let mut gateway = Gateway::new(&policy, Metrics::default()).unwrap().unwrap();
+    let request = Request::builder().uri("/").header("host", "a").body(Body::empty()).unwrap();
+    let response = runtime.block_on(async {
+        let mut response = gateway.call(request).await.unwrap();
+        assert_eq!(response.body_mut().frame().await.unwrap().unwrap().data_ref().unwrap(), "1 a");
+        response
+    });
+    drop(response);
+}
+
 #[tokio::test]
 async fn a_request_of_http_1_0_without_a_host_has_that_of_the_upstream() {
     let (address, _accepting) = numbered().await;
@@ -278,8 +408,7 @@ async fn an_upstream_that_takes_too_long_is_504_or_breaks_off() {
     });
     let drips = get(async || {
         let drops = futures::stream::unfold((), async |()| {
-            let _ = tokio::time::timeout(std::time::Duration::from_millis(20), std::future::pending::<()>())
-                .await;
+            let _ = timeout(Duration::from_millis(20), std::future::pending::<()>()).await;
             Some((Ok::<_, std::io::Error>("drop"), ()))
         });
         Body::from_stream(drops)
@@ -291,7 +420,7 @@ async fn an_upstream_that_takes_too_long_is_504_or_breaks_off() {
             .await
     };
     let (head, metrics) = limited("head = \"100ms\"").await;
-    let reply = head.get("/never").await;
+    let reply = timeout(SOON, head.get("/never")).await.expect("it has a limit of its own");
     assert_eq!(
         (reply.status, &reply.json()["error"]),
         (StatusCode::GATEWAY_TIMEOUT, &json!("gateway_timeout"))
@@ -301,7 +430,8 @@ async fn an_upstream_that_takes_too_long_is_504_or_breaks_off() {
     let broken = async |gateway: &Server, path: &str| {
         let response = http2(gateway, Request::builder(), path).await;
         assert_eq!(response.status(), 200);
-        response.into_body().collect().await.unwrap_err();
+        // By its own limit, and not by that of something else, which is longer.
+        timeout(SOON, response.into_body().collect()).await.expect(path).unwrap_err();
     };
     let (idle, metrics) = limited("idle = \"100ms\"").await;
     broken(&idle, "/stops").await;
@@ -325,8 +455,8 @@ async fn a_client_that_sends_nothing_more_is_408_and_a_slow_one_is_waited_for() 
 
     // Longer than a head may take, and with no pause as long as the idle time.
     let pieces = futures::stream::unfold(0, async |sent| {
-        let pause = std::time::Duration::from_millis(80);
-        let _ = tokio::time::timeout(pause, std::future::pending::<()>()).await;
+        let pause = Duration::from_millis(80);
+        let _ = timeout(pause, std::future::pending::<()>()).await;
         (sent < 8).then_some((Ok::<_, std::io::Error>("four"), sent + 1))
     });
     let reply =

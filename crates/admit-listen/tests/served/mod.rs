@@ -4,8 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use admit_listen::{Limits, Tls, Workers};
-use axum::Router;
+use admit_listen::{Answers, Limits, Tls, Workers};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -22,17 +21,18 @@ pub struct Served {
 }
 
 impl Served {
-    pub async fn start(router: Router, limits: Limits) -> Self {
-        Self::start_tls(router, None, limits).await
+    pub async fn start(answers: impl Into<Answers>, limits: Limits) -> Self {
+        Self::start_tls(answers, None, limits).await
     }
 
-    pub async fn start_tls(router: Router, tls: Option<Tls>, limits: Limits) -> Self {
+    pub async fn start_tls(answers: impl Into<Answers>, tls: Option<Tls>, limits: Limits) -> Self {
+        let answers = answers.into();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, shutdown) = (listener.local_addr().unwrap(), CancellationToken::new());
         // As the program has them; the services in `apps` are tested without.
         let (workers, until) = (Workers::start().unwrap(), shutdown.clone());
         let serving = tokio::spawn(async move {
-            admit_listen::serve_tls(listener, router, tls, limits, until, Some(&workers)).await;
+            admit_listen::serve_tls(listener, answers, tls, limits, until, Some(&workers)).await;
         });
         Self { address, shutdown, serving }
     }

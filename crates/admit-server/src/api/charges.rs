@@ -282,6 +282,11 @@ impl Called {
         Charges { quotas: of(Mode::Enforce), shadows: of(Mode::Shadow) }
     }
 
+    /// Whether anything is held to.
+    pub(super) fn is_held(&self) -> bool {
+        self.charges.iter().any(|(_, mode, _)| *mode == Mode::Enforce)
+    }
+
     /// Each charge in the order of the call, with what `of` tells of those that are held, in the order of
     /// [`Charges::quotas`].
     pub(super) fn told<T>(

@@ -103,8 +103,8 @@ pub(super) async fn take(api: Api, request: Request) -> Result<Response, Refusal
         left: told.map(|(left, _)| left),
         full_after_seconds: told.map(|(_, seconds)| seconds),
     });
-    let held = !called.charges().quotas.is_empty();
-    let taken = Taken { granted: true, charged: !debits.is_empty() || !held, charges: charges.collect() };
+    let charged = !debits.is_empty() || !called.is_held();
+    let taken = Taken { granted: true, charged, charges: charges.collect() };
     let mut response = Json(taken).into_response();
     admitted.mark(response.headers_mut());
     Ok(response)

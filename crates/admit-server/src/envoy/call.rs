@@ -48,12 +48,13 @@ impl RateLimits {
 
     async fn call(self, generated: Router, request: Request) -> Response<Body> {
         let (parts, body) = request.into_parts();
-        let ReadBody { bytes, held: _held, .. } =
+        let ReadBody { bytes, held, .. } =
             match body::whole(&self.decider.read_ahead, body, MAX_CALL_BYTES).await {
                 Ok(read) => read,
                 Err(rejection) => return unread(&rejection).into_http(),
             };
         let Some(call) = message(&bytes) else {
+            drop(held); // The generated service counts the bytes itself.
             let request = Request::from_parts(parts, Body::from(bytes));
             let answered: Result<_, Infallible> = generated.oneshot(request).await;
             let Ok(response) = answered;
@@ -74,8 +75,10 @@ impl RateLimits {
 fn message(call: &Bytes) -> Option<RateLimitRequest> {
     let (prefix, message) = call.split_first_chunk::<PREFIX_BYTES>()?;
     let [0, length @ ..] = *prefix else { return None };
-    let is_whole = u32::from_be_bytes(length) as usize == message.len();
-    RateLimitRequest::decode(message).ok().filter(|_| is_whole)
+    if u32::from_be_bytes(length) as usize != message.len() {
+        return None;
+    }
+    RateLimitRequest::decode(message).ok()
 }
 
 /// As the bound on other calls has it.

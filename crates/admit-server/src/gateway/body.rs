@@ -4,7 +4,7 @@ use std::error::Error;
 use std::future::{Pending, pending};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use admit::{Clock, MonotonicClock, Timestamp};
@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::{Timeout, timeout};
 
 use super::failure::Failure;
-use super::pool::Lease;
+use super::pool::Borrowed;
 use super::reserved::Reserved;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -67,6 +67,11 @@ fn passed_on(mut frame: Frame<Bytes>, reserved: &Reserved) -> Frame<Bytes> {
     frame
 }
 
+/// Whether nothing comes behind this. Who passes a body on asks for nothing behind its trailers.
+fn is_last<E>(frame: Option<&Result<Frame<Bytes>, E>>) -> bool {
+    frame.is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers))
+}
+
 /// The body of a request. Clones share it, so that it can be sent elsewhere as long as nothing of it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Upload(Arc<Mutex<Sent>>);
@@ -85,6 +90,8 @@ struct Sent {
     clock: MonotonicClock,
     idle: Duration,
     alarm: Alarm,
+    /// Who waits for more of it.
+    waker: Option<Waker>,
     reserved: Arc<Reserved>,
 }
 
@@ -99,6 +106,7 @@ impl Upload {
             clock,
             idle,
             alarm: Alarm::default(),
+            waker: None,
             reserved,
         })))
     }
@@ -123,10 +131,14 @@ impl Upload {
         self.with(|sent| sent.has_ended || sent.body.as_ref().is_some_and(HttpBody::is_end_stream))
     }
 
-    /// Ends it, as nobody waits for what is left of it. The client is read no further.
-    fn cut(&self) {
-        let rest = self.with(|sent| sent.body.take_if(|body| !body.is_end_stream()));
+    /// Ends it, as nobody waits for what is left of it. The client is read no further, and who sends it on is told.
+    pub(super) fn cut(&self) {
+        let (rest, waker) =
+            self.with(|sent| (sent.body.take_if(|body| !body.is_end_stream()), sent.waker.take()));
         drop(rest); // Not while it is locked: others' code runs.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Sent) -> T) -> T {
@@ -150,12 +162,16 @@ impl Sent {
             }
             Poll::Ready(frame) => {
                 (self.phase, self.since) = (Phase::Upstream, self.clock.now());
-                (self.has_begun, self.has_ended) = (true, frame.is_none());
+                (self.has_begun, self.has_ended) = (true, is_last(frame.as_ref()));
                 let passed_on = |frame| passed_on(frame, &self.reserved);
                 return Poll::Ready(frame.map(|frame| frame.map(passed_on).map_err(Into::into)));
             }
             Poll::Pending => {
                 self.enter(Phase::Client);
+                match &mut self.waker {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    waker => *waker = Some(cx.waker().clone()),
+                }
                 let Self { alarm, clock, since, idle, .. } = self;
                 ready!(alarm.poll(cx, || left(*idle, clock.now().since(*since), Failure::ClientSlow)))
             }
@@ -195,7 +211,7 @@ pub(super) struct Download<F> {
     /// Since when something is waited for.
     waits: Option<Timestamp>,
     /// Is given back once all has been read.
-    lease: Option<Lease>,
+    borrowed: Option<Borrowed>,
     /// Is told once.
     failed: Option<F>,
 }
@@ -223,10 +239,10 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
         body: Incoming,
         upload: Upload,
         limits: Limits,
-        lease: Option<Lease>,
+        borrowed: Option<Borrowed>,
         failed: F,
     ) -> Self {
-        Self { body, has_ended: false, upload, limits, waits: None, lease, failed: Some(failed) }
+        Self { body, has_ended: false, upload, limits, waits: None, borrowed, failed: Some(failed) }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
@@ -239,7 +255,7 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err((Failure::BrokeOff, Some(error))))),
             Poll::Ready(frame) => {
                 self.waits = None;
-                self.has_ended = frame.is_none();
+                self.has_ended = is_last(frame.as_ref());
                 self.upload.passed(now);
                 let passed_on = |frame| passed_on(frame, &Reserved::ALWAYS);
                 Poll::Ready(
@@ -266,9 +282,9 @@ impl<F: FnOnce(Failure, Option<hyper::Error>) + Unpin> Download<F> {
 impl<F> Drop for Download<F> {
     fn drop(&mut self) {
         let is_read = self.has_ended || self.body.is_end_stream();
-        match self.lease.take().filter(|_| is_read && self.upload.is_sent()) {
-            Some(lease) => lease.give_back(),
-            None => self.upload.cut(),
+        match self.borrowed.take() {
+            Some(borrowed) if is_read && self.upload.is_sent() => borrowed.give_back(),
+            _ => self.upload.cut(),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A streaming reverse proxy to one service, served by one upstream or by several.
 //!
 //! Bodies pass as they come, in both directions, also after an upgrade (WebSocket). A request is sent again, to another
-//! upstream if there is one, only where nothing of it was sent before, or processed as the upstream says. What goes wrong is told apart: 502 if the upstream
-//! cannot be reached or breaks off, 504 if it takes too long, 408 if the client does.
+//! upstream if there is one, only where nothing of it was sent before, or processed as the upstream says. What goes wrong
+//! is told apart: 502 if the upstream cannot be reached or breaks off, 504 if it takes too long, 408 if the client does.
 
 mod body;
 mod failure;
@@ -38,7 +38,7 @@ use crate::metrics::Metrics;
 use crate::policy::{Policy, UpstreamLimits, Upstreams};
 use body::{Alarm, Download, Limits, Phase, Upload, left};
 use failure::Failure;
-use pool::Lease;
+use pool::Borrowed;
 use reserved::Reserved;
 use rotation::Rotation;
 use target::{Target, Unanswered};
@@ -51,12 +51,12 @@ pub(crate) use unambiguous::unambiguous;
 #[derive(Clone, Debug)]
 pub struct Gateway {
     shared: Arc<Shared>,
-    held: Arc<Held>,
+    terms: Arc<Terms>,
 }
 
 /// What a policy holds it to.
 #[derive(Debug)]
-struct Held {
+struct Terms {
     trusted: TrustedProxies,
     reserved: Arc<Reserved>,
 }
@@ -75,7 +75,7 @@ struct Exchange {
     upgrade: Option<upgrade::Upgrade>,
     upload: Upload,
     limits: Limits,
-    lease: Option<Lease>,
+    borrowed: Option<Borrowed>,
 }
 
 impl Gateway {
@@ -116,11 +116,11 @@ impl Gateway {
 
     fn held_to(policy: &Policy, shared: Arc<Shared>) -> Self {
         let reserved = Arc::new(Reserved::of(policy));
-        Self { shared, held: Arc::new(Held { trusted: policy.server.trusted.clone(), reserved }) }
+        Self { shared, terms: Arc::new(Terms { trusted: policy.server.trusted.clone(), reserved }) }
     }
 
     async fn forward(self, mut request: Request<Body>) -> Response<Body> {
-        let (shared, Held { trusted, reserved }) = (&self.shared, &*self.held);
+        let (shared, Terms { trusted, reserved }) = (&self.shared, &*self.terms);
         let id = request.extensions().get().cloned().unwrap_or_else(CorrelationId::random);
         let order = shared.rotation.order();
         let mut upgrade = upgrade::asked(&mut request);
@@ -144,14 +144,15 @@ impl Gateway {
         let upload = Upload::new(body, clock, idle, reserved.clone());
         let limits = Limits { clock, began: clock.now(), total, idle, alarm: Alarm::default() };
         let mut failure = Failure::Connect; // Of the last upstream; there is one.
-        // Where all of them have refused the request unread, the first is asked once more.
-        // Where nothing is left to try, the head need not be kept.
+        // Only an upstream of HTTP/2 says that it refused a request unread.
         let tries = order.len() + usize::from(order.iter().any(|member| member.target.has_http2()));
         let mut kept = Some(parts);
+        // Where all of them have refused the request unread, the first is asked once more.
         for (i, member) in order.iter().chain(order.first()).enumerate() {
             if i == order.len() && failure != Failure::Refused {
                 break;
             }
+            // For the last try it need not be kept.
             let parts = if i + 1 < tries { kept.clone() } else { kept.take() };
             let Some(parts) = parts else { break };
             let target = &member.target;
@@ -159,9 +160,9 @@ impl Gateway {
             let sending = target.send(request, path.clone(), upgrade.is_some());
             let head = shared.head(sending, &upload, &limits).await;
             let (failed, cause) = match head {
-                Ok((response, lease)) => {
+                Ok((response, borrowed)) => {
                     shared.rotation.take_in(member);
-                    let exchange = Exchange { id, upgrade, upload, limits, lease };
+                    let exchange = Exchange { id, upgrade, upload, limits, borrowed };
                     return self.answer(response, exchange, target);
                 }
                 Err(failed) => failed,
@@ -178,6 +179,7 @@ impl Gateway {
                 break;
             }
         }
+        upload.cut();
         failure.response()
     }
 
@@ -187,7 +189,7 @@ impl Gateway {
         exchange: Exchange,
         target: &Target,
     ) -> Response<Body> {
-        let Exchange { id, upgrade, upload, limits, lease } = exchange;
+        let Exchange { id, upgrade, upload, limits, borrowed } = exchange;
         let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let upgrade = upgrade.filter(|upgrade| switches && upgrade.is_to(response.headers()));
         if let Some(upgrade) = upgrade {
@@ -196,6 +198,7 @@ impl Gateway {
         if switches || hop_by_hop::is_coded(response.headers()) {
             // To what nobody asked for, or in a coding that would be lost.
             self.shared.failed(&id, target, Failure::Nonsense, None, false);
+            upload.cut();
             return Failure::Nonsense.response();
         }
         hop_by_hop::strip(response.headers_mut(), &Reserved::ALWAYS);
@@ -204,7 +207,7 @@ impl Gateway {
         let failed = move |failure, cause: Option<hyper::Error>| {
             shared.failed(&id, &target, failure, cause.as_ref().map(|cause| cause as _), false);
         };
-        response.map(|body| Body::new(Download::new(body, upload, limits, lease, failed)))
+        response.map(|body| Body::new(Download::new(body, upload, limits, borrowed, failed)))
     }
 }
 

@@ -11,10 +11,15 @@ use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt;
 
 use super::body::Upload;
 use super::target::{InTime, POOL_SIZE, POOL_TIME, READ_AHEAD, Unanswered};
+
+/// How often connections are looked at whose time may be over: they are open for that much longer at most.
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// Clones share it.
 #[derive(Clone, Debug)]
@@ -31,16 +36,23 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Idle {
     /// The one that was used last is at the end, and is used first.
-    connections: Vec<(Timestamp, SendRequest<Upload>)>,
+    connections: Vec<(Timestamp, Connection)>,
     /// A task closes those whose time is over.
     is_swept: bool,
 }
 
+/// A connection. Dropped, it is closed at once, whatever it still has to send: nobody waits for that.
+#[derive(Debug)]
+struct Connection {
+    requests: SendRequest<Upload>,
+    _driver: AbortOnDropHandle<()>,
+}
+
 /// A connection whose response is read. Dropped, it is closed.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct Borrowed {
     pool: Pool,
-    connection: SendRequest<Upload>,
+    connection: Connection,
 }
 
 impl Pool {
@@ -55,29 +67,31 @@ impl Pool {
     pub(super) async fn send(
         &self,
         mut request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Lease), Unanswered> {
+    ) -> Result<(Response<Incoming>, Borrowed), Unanswered> {
         loop {
             let (mut connection, is_used) = match self.0.idle() {
                 Some(connection) => (connection, true),
                 None => (self.0.connect().await?, false),
             };
-            let mut failed = match connection.try_send_request(request).await {
-                Ok(response) => return Ok((response, Lease { pool: self.clone(), connection })),
+            let mut failed = match connection.requests.try_send_request(request).await {
+                Ok(response) => return Ok((response, Borrowed { pool: self.clone(), connection })),
                 Err(failed) => failed,
             };
             match failed.take_message() {
                 Some(unsent) if is_used => request = unsent,
-                _ => return Err(Unanswered::BrokeOff(failed.into_error())),
+                // It was closed before it could take anything: as good as none.
+                Some(_) => return Err(Unanswered::Connect(failed.into_error().into())),
+                None => return Err(Unanswered::BrokeOff(failed.into_error())),
             }
         }
     }
 }
 
-impl Lease {
+impl Borrowed {
     /// Has others use the connection, whose response has ended, and which takes no more of its request.
     pub(super) fn give_back(self) {
         let Self { pool: Pool(shared), connection } = self;
-        if connection.is_closed() {
+        if connection.requests.is_closed() {
             return;
         }
         let now = shared.clock.now();
@@ -85,16 +99,24 @@ impl Lease {
         if idle.connections.len() >= POOL_SIZE {
             return;
         }
+        let sweeper = match idle.is_swept {
+            true => None,
+            false => match Handle::try_current() {
+                Ok(runtime) => Some(runtime),
+                Err(_) => return, // Nobody would ever close it.
+            },
+        };
         idle.connections.push((now, connection));
-        if !std::mem::replace(&mut idle.is_swept, true) {
-            drop(idle);
-            tokio::spawn(sweep(Arc::downgrade(&shared)));
+        idle.is_swept = true;
+        drop(idle);
+        if let Some(runtime) = sweeper {
+            runtime.spawn(sweep(Swept(Arc::downgrade(&shared))));
         }
     }
 }
 
 impl Shared {
-    fn idle(&self) -> Option<SendRequest<Upload>> {
+    fn idle(&self) -> Option<Connection> {
         let oldest = self.oldest();
         let mut idle = self.lock();
         for i in (0..idle.connections.len()).rev() {
@@ -102,9 +124,9 @@ impl Shared {
             if *since < oldest {
                 return None; // As are all before it.
             }
-            if connection.is_closed() {
+            if connection.requests.is_closed() {
                 idle.connections.remove(i); // Of an upstream that closes each there would be many.
-            } else if connection.is_ready() {
+            } else if connection.requests.is_ready() {
                 return Some(idle.connections.remove(i).1);
             } // Else its task has still to see that its response has ended.
         }
@@ -116,17 +138,17 @@ impl Shared {
         self.clock.now().saturating_sub(POOL_TIME)
     }
 
-    async fn connect(&self) -> Result<SendRequest<Upload>, Unanswered> {
+    async fn connect(&self) -> Result<Connection, Unanswered> {
         let connecting = self.connector.clone().oneshot(self.upstream.clone());
         let stream = connecting.await.map_err(Unanswered::Connect)?;
         let handshake = Builder::new().max_buf_size(READ_AHEAD).handshake(stream).await;
-        let (connection, driver) = handshake.map_err(Unanswered::BrokeOff)?;
-        tokio::spawn(async move {
+        let (requests, driver) = handshake.map_err(Unanswered::BrokeOff)?;
+        let driver = tokio::spawn(async move {
             if let Err(error) = driver.await {
                 tracing::debug!(cause = %error, "a connection to an upstream broke off");
             }
         });
-        Ok(connection)
+        Ok(Connection { requests, _driver: AbortOnDropHandle::new(driver) })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Idle> {
@@ -134,27 +156,109 @@ impl Shared {
     }
 }
 
+/// The pool of a sweep. Where that ends before its time, with its runtime, another one may begin.
+struct Swept(Weak<Shared>);
+
+impl Drop for Swept {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.lock().is_swept = false;
+        }
+    }
+}
+
 /// Closes connections that are unused for too long, until there are none.
-async fn sweep(pool: Weak<Shared>) {
+async fn sweep(mut pool: Swept) {
     let mut ticks = tokio::time::interval(SWEEP);
     loop {
         ticks.tick().await;
-        let Some(shared) = pool.upgrade() else { return };
+        let Some(shared) = pool.0.upgrade() else { return };
         let oldest = shared.oldest();
         let mut idle = shared.lock();
         let (kept, over) = std::mem::take(&mut idle.connections)
             .into_iter()
-            .partition(|(since, connection)| *since >= oldest && !connection.is_closed());
+            .partition(|(since, connection)| *since >= oldest && !connection.requests.is_closed());
         idle.connections = kept;
         idle.is_swept = !idle.connections.is_empty();
         let is_over = !idle.is_swept;
         drop(idle);
         drop::<Vec<_>>(over); // Not while it is locked: tasks wake.
         if is_over {
+            pool.0 = Weak::new(); // It has said so itself, and another one may have begun.
             return;
         }
     }
 }
 
-/// How often.
-const SWEEP: Duration = Duration::from_secs(5);
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::super::reserved::Reserved;
+    use super::*;
+
+    fn pool(listener: &TcpListener) -> Pool {
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        Pool::new(InTime::new(HttpConnector::new(), Duration::from_secs(5)), url.parse().unwrap())
+    }
+
+    fn request() -> Request<Upload> {
+        let (clock, reserved) = (MonotonicClock::start(), Arc::new(Reserved::ALWAYS));
+        let body = Upload::new(Body::empty(), clock, Duration::from_secs(60), reserved);
+        Request::builder().uri("/").header("host", "a").body(body).unwrap()
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    /// Of an upstream, a balancer without a server for one, that accepts connections and closes them unread. Its request was
+    /// unsent, and was 502 though there was another upstream.
+    #[test]
+    fn a_connection_that_is_closed_before_it_takes_anything_is_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pool = pool(&listener);
+        let (closed, is_closed) = mpsc::channel();
+        let closing = std::thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            closed.send(()).unwrap();
+        });
+        // What connects has this thread again only when the connection is closed already.
+        let wait = async { is_closed.recv().unwrap() };
+        let (sent, ()) = runtime().block_on(async { tokio::join!(pool.send(request()), wait) });
+        assert!(matches!(sent.unwrap_err(), Unanswered::Connect(_)));
+        closing.join().unwrap();
+    }
+
+    /// The runtime whose connection was the first to be unused was to close all that came later, also once it was gone.
+    #[test]
+    fn unused_connections_are_closed_also_when_the_runtime_of_the_first_has_ended() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pool = pool(&listener);
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut piece = [0; 1024];
+                let read = stream.read(&mut piece).unwrap();
+                head.extend_from_slice(&piece[..read]);
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+            let _ = stream.read(&mut [0]); // Until it is closed.
+        });
+        runtime().block_on(async {
+            let (response, borrowed) = pool.send(request()).await.unwrap();
+            response.into_body().collect().await.unwrap();
+            borrowed.give_back();
+            assert!(pool.0.lock().is_swept);
+        });
+        assert!(!pool.0.lock().is_swept);
+        answering.join().unwrap();
+    }
+}

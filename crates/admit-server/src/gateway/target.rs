@@ -22,14 +22,14 @@ use rustls::ClientConfig;
 use tower::Service;
 
 use super::body::Upload;
-use super::pool::{Lease, Pool};
+use super::pool::{Borrowed, Pool};
 use crate::policy::{Upstream, UpstreamLimits};
 
-/// How long a connection is kept that nobody uses. Most servers close theirs after some time more, so that few requests
+/// How long a connection is kept that nobody uses: after that it is used no more, and soon closed. Most servers close theirs after some time more, so that few requests
 /// meet one that is being closed.
 pub(super) const POOL_TIME: Duration = Duration::from_secs(15);
-/// How many unused connections each worker keeps to one upstream: as many as the listener has clients. Streams of HTTP/2
-/// beyond that make new ones.
+/// How many unused connections each worker keeps to one upstream: as many as the listener has clients. Requests at once
+/// may use more, as many as there are streams of HTTP/2; beyond this they are closed after their responses.
 pub(super) const POOL_SIZE: usize = 1_024;
 /// How much of a response of HTTP/1.1 is read ahead, and the largest head of one, in bytes.
 pub(super) const READ_AHEAD: usize = 64 << 10;
@@ -102,9 +102,9 @@ impl Target {
         tcp.set_connect_timeout(Some(limits.connect)); // Shared by the addresses of a name: one that hangs leaves time.
         let https = || HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
         let (one, both) = (https().enable_http1(), https().enable_all_versions());
-        let one = InTime { connector: one.wrap_connector(tcp.clone()), limit: limits.connect };
-        let both = InTime { connector: both.wrap_connector(tcp.clone()), limit: limits.connect };
-        let clear = InTime { connector: tcp, limit: limits.connect };
+        let one = InTime::new(one.wrap_connector(tcp.clone()), limits.connect);
+        let both = InTime::new(both.wrap_connector(tcp.clone()), limits.connect);
+        let clear = InTime::new(tcp, limits.connect);
         let connections = || match kind {
             Kind::Clear => Connections::Clear(Pool::new(clear.clone(), upstream.0.clone())),
             Kind::Encrypted => Connections::Any(builder().build(both.clone())),
@@ -132,7 +132,7 @@ impl Target {
         mut request: Request<Upload>,
         path: Option<PathAndQuery>,
         upgrade: bool,
-    ) -> Result<(Response<Incoming>, Option<Lease>), Unanswered> {
+    ) -> Result<(Response<Incoming>, Option<Borrowed>), Unanswered> {
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
         let client = match (&self.upgrades, self.workers.get(Workers::index())) {
             (Some(client), _) if upgrade => client,
@@ -144,8 +144,8 @@ impl Target {
                     let host = HeaderValue::from_str(self.authority.as_str());
                     request.headers_mut().extend(host.ok().map(|host| (HOST, host)));
                 }
-                let (response, lease) = pool.send(request).await?;
-                return Ok((response, Some(lease)));
+                let (response, borrowed) = pool.send(request).await?;
+                return Ok((response, Some(borrowed)));
             }
             (_, None) => return Err(Unanswered::Connect("this thread is no worker".into())), // There is none such.
         };
@@ -200,6 +200,12 @@ fn builder() -> Builder {
 pub(super) struct InTime<C> {
     connector: C,
     limit: Duration,
+}
+
+impl<C> InTime<C> {
+    pub(super) fn new(connector: C, limit: Duration) -> Self {
+        Self { connector, limit }
+    }
 }
 
 impl<C> Service<Uri> for InTime<C>
