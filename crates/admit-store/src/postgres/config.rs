@@ -191,6 +191,18 @@ mod tests {
         assert_eq!("plexsphere".parse::<SchemaName>().unwrap().quoted(), "\"plexsphere\"");
     }
 
+    /// By the defaults a statement that met a held row took 2.2 s with its look, and those behind it gave up after two.
+    #[test]
+    fn a_held_row_leaves_those_behind_it_time() {
+        let mut config = PostgresConfig::new("postgres://h/db");
+        for lock_timeout in [100, 1_000, 1_900] {
+            config.lock_timeout = Duration::from_millis(lock_timeout);
+            let (waits, look) = (config.waits(), config.wait_for_held());
+            assert!(config.lock_timeout + 2 * look < waits.to_begin, "{lock_timeout} ms and {look:?}");
+            assert!(waits.to_end > config.acquire_timeout + config.statement_timeout, "a look comes first");
+        }
+    }
+
     #[test]
     fn a_password_is_not_shown() {
         let config = PostgresConfig::new("postgres://u:hunter2@h/db");

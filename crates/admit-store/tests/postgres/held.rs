@@ -304,7 +304,9 @@ async fn who_else_has_the_bucket_is_waited_for() {
         lock_waits(&postgres, "1").await;
         holder.batch_execute("ROLLBACK").await.unwrap();
     };
-    let (answer, ()) = tokio::join!(store.take(&stuck, Now::Store), release);
+    let both = async { tokio::join!(store.take(&stuck, Now::Store), release) };
+    let (answer, ()) =
+        tokio::time::timeout(Duration::from_secs(30), both).await.expect("it was not waited for");
     assert!(answer.unwrap_or_else(|error| panic!("{}", crate::chain(&error))).is_granted());
 }
 
