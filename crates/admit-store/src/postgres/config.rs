@@ -1,10 +1,15 @@
 //! Where the store's tables are, and what it may cost.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::held::LOOK_LIMIT;
 use super::queue::Waits;
+
+/// How long a look waits for rows, to tell who holds them from who takes from them.
+const WAITS_FOR_HELD: RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(200);
 
 /// How to reach PostgreSQL, and the bounds that hold there.
 ///
@@ -28,7 +33,8 @@ pub struct PostgresConfig {
     pub connections: usize,
     /// How long a call may wait for a free connection, and again for a new one to be made. Default 2 s.
     pub acquire_timeout: Duration,
-    /// How long a statement may wait for the lock of a row. Default 1 s.
+    /// How long a statement may wait for the lock of a row. Default 1 s. Those behind it wait no longer than
+    /// `acquire_timeout`, so that should be the longer one.
     pub lock_timeout: Duration,
     /// How long a statement may take, its waits included, before it is given up. Default 5 s.
     pub statement_timeout: Duration,
@@ -99,7 +105,15 @@ impl PostgresConfig {
 impl PostgresConfig {
     /// How long the caller of a statement that is shared waits for it.
     pub(super) fn waits(&self) -> Waits {
-        Waits { to_begin: self.acquire_timeout, to_end: self.acquire_timeout + self.statement_timeout }
+        let statement = self.acquire_timeout + self.statement_timeout;
+        Waits { to_begin: self.acquire_timeout, to_end: LOOK_LIMIT + statement }
+    }
+
+    /// How long a look waits for rows, once and perhaps twice. It comes after a statement that waited for one in vain, and before
+    /// that is sent again; and others wait for all three, no longer than to begin. So it takes half of what is left, at most.
+    pub(super) fn wait_for_held(&self) -> Duration {
+        let left = self.acquire_timeout.saturating_sub(self.lock_timeout);
+        (left / 4).clamp(*WAITS_FOR_HELD.start(), *WAITS_FOR_HELD.end())
     }
 }
 
@@ -175,6 +189,18 @@ mod tests {
             assert!(wrong.parse::<SchemaName>().is_err(), "{wrong}");
         }
         assert_eq!("plexsphere".parse::<SchemaName>().unwrap().quoted(), "\"plexsphere\"");
+    }
+
+    /// By the defaults a statement that met a held row took 2.2 s with its look, and those behind it gave up after two.
+    #[test]
+    fn a_held_row_leaves_those_behind_it_time() {
+        let mut config = PostgresConfig::new("postgres://h/db");
+        for lock_timeout in [100, 1_000, 1_900] {
+            config.lock_timeout = Duration::from_millis(lock_timeout);
+            let (waits, look) = (config.waits(), config.wait_for_held());
+            assert!(config.lock_timeout + 2 * look < waits.to_begin, "{lock_timeout} ms and {look:?}");
+            assert!(waits.to_end > config.acquire_timeout + config.statement_timeout, "a look comes first");
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) struct Position(u64);
 pub(super) struct Waits {
     /// For those before it.
     pub(super) to_begin: Duration,
-    /// For its own statement, after that.
+    /// For its own statement, after that, and a look before it.
     pub(super) to_end: Duration,
 }
 

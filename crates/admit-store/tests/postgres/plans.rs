@@ -74,8 +74,8 @@ async fn every_statement_finds_its_rows_by_an_index() {
             many(&two, "{1,99}", "'{2}'", "{1}"),
             &["rate_budgets_pkey"],
         ),
-        (format!("SELECT admit.held_buckets({two}, 9, 9)"), &["rate_budgets_pkey"]),
-        (format!("SELECT admit.held_buckets({new}, 9, 9)"), &["rate_budgets_pkey"]),
+        (format!("SELECT admit.held_buckets({two}, 9)"), &["rate_budgets_pkey"]),
+        (format!("SELECT admit.held_buckets({new}, 9)"), &["rate_budgets_pkey"]),
         (format!("SELECT admit.peek({two}, NULL)"), &["rate_budgets_pkey"]),
         (
             // A record that is over, one that is not, and a new one.

@@ -189,7 +189,12 @@ impl Admissions {
         for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
             late.fail(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable());
         }
-        let over = self.0.coalescer.held().still(batch.iter().map(|request| &request.asked.take)).await;
+        let takes = batch.iter().map(|request| &request.asked.take);
+        let still = async { Ok(self.0.coalescer.held().still(takes).await) };
+        let is_wanted = || batch.iter().any(Request::is_wanted);
+        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
+        let over = outlived(still, &self.0.gone, is_wanted, Unwanted::Cancelled, hand_on).await;
+        let over = over.unwrap_or_default();
         self.settle(batch, false, over, drive).await;
     }
 
@@ -233,9 +238,9 @@ impl Admissions {
                 // Only those that need the bucket shall suffer.
                 Err(error) if !hasty && is_held(&error) => {
                     let takes = first.iter().map(|request| &request.asked.take);
-                    let found = self.0.coalescer.held().found(takes).await;
+                    let found = self.0.coalescer.held().found(takes, &over).await;
                     // It was a record, or what is free by now.
-                    hasty = found.is_subset(&over);
+                    hasty = found.is_empty();
                     over.extend(found);
                     batch = first;
                     batch.extend(later);

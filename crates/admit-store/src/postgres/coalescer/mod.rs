@@ -1,20 +1,24 @@
 //! Takes and refunds that wait for the statement in flight, and share the next.
 //!
-//! There is no timer: a take that comes while nothing is in flight goes at once. A bucket is in one statement at a time, so that
-//! operations on it keep the order in which they came; a second connection would gain nothing on a hot bucket, whose row it
-//! would wait for. Where a batch has many buckets, each half of them has a statement.
+//! There is no timer: a take that comes while nothing is in flight goes at once, after a look at its row where that is
+//! known to be held. A bucket is in one statement at a time, so that operations on it keep the order in which they came; a
+//! second connection would gain nothing on a hot bucket, whose row it would wait for. Where a batch has many buckets, each
+//! half of them has a statement.
 
 mod alone;
 mod statements;
+mod turn;
 
 use std::fmt;
 use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use admit::{Clock, Decision, Key, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
 use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 
 use super::batch::{Outcome, Want};
@@ -25,9 +29,19 @@ use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
 use super::{ConnectionError, PostgresConfig, outage};
 use crate::refusals::{Recalled, Refusals, Stamp};
 use statements::{Statements, Way};
+use turn::Turn;
 
 /// The fewest operations that are worth two statements at once.
 const WORTH_TWO_STATEMENTS: usize = 256;
+
+/// The fewest connections with which a batch may have two: one is left for what else the store does.
+const ENOUGH_CONNECTIONS: usize = 3;
+
+/// The most of a batch that are to be given back again later, as somebody holds their buckets: they must not fill the queue.
+const MAX_AGAIN: usize = 1_024;
+
+/// How long those wait where nothing else is to be done.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Clones share the queue.
 #[derive(Clone)]
@@ -38,12 +52,16 @@ struct Shared {
     statements: Statements,
     queue: Queue<Operation>,
     max_batch: usize,
+    /// Whether a batch may be two statements.
+    halves: bool,
     waits: Waits,
     refusals: Refusals,
     held: Held,
     clock: MonotonicClock,
     /// Some caller went away.
     gone: Notify,
+    /// Some operation came.
+    came: Notify,
     unanswered: AtomicU64,
 }
 
@@ -56,6 +74,8 @@ struct Operation {
     since: Timestamp,
     /// Whether a take stays debited if nobody waits for its answer.
     for_good: bool,
+    /// Whether it waits again, as somebody held a bucket that it gives back to.
+    again: bool,
     /// Who waits for the answer; nobody for what is given back of an abandoned take.
     caller: Option<oneshot::Sender<Answered>>,
 }
@@ -99,14 +119,16 @@ impl Coalescer {
     pub(super) fn new(database: Database, config: &PostgresConfig) -> Self {
         Self(Arc::new(Shared {
             statements: Statements::new(database.schema()),
-            held: Held::new(database.clone()),
+            held: Held::new(database.clone(), config),
             database,
             queue: Queue::new(config.queue.max(1)),
             max_batch: config.batch.max(1),
+            halves: config.connections >= ENOUGH_CONNECTIONS,
             waits: config.waits(),
             refusals: Refusals::new(config.refusals),
             clock: MonotonicClock::start(),
             gone: Notify::new(),
+            came: Notify::new(),
             unanswered: AtomicU64::new(0),
         }))
     }
@@ -162,8 +184,9 @@ impl Coalescer {
     ) -> Result<Outcome, Unavailable> {
         let (caller, answer) = oneshot::channel();
         let since = self.0.clock.now();
+        let caller = Some(caller);
         let position =
-            self.push(Operation { want, stamp, take, now, since, for_good, caller: Some(caller) })?;
+            self.push(Operation { want, stamp, take, now, since, for_good, again: false, caller })?;
         let mut waiting = Waiting { answer, answered: false, for_good, coalescer: self };
         let answered = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await;
         let answered = answered.map_err(|too_long| Undone::from(too_long).unavailable())?;
@@ -179,6 +202,7 @@ impl Coalescer {
             operation.take.lines().iter().for_each(|line| self.0.refusals.forget(&line.scope, line.key));
         }
         let (position, drive) = self.0.queue.push(operation)?;
+        self.0.came.notify_one();
         drive.into_iter().for_each(|drive| self.spawn(drive));
         Ok(position)
     }
@@ -217,6 +241,7 @@ impl Coalescer {
             now: Now::Store,
             since: self.0.clock.now(),
             for_good: true,
+            again: false,
             caller: None,
         };
         if tokio::runtime::Handle::try_current().is_err() || self.push(back).is_err() {
@@ -235,6 +260,9 @@ impl Coalescer {
             };
             let Some((going_on, batch)) = drive.take().and_then(next) else { return };
             *drive = Some(going_on);
+            if batch.iter().all(|operation| operation.again) {
+                let _ = timeout(PAUSE, self.0.came.notified()).await; // Either will do.
+            }
             self.run(batch, &mut drive).await;
         }
     }
@@ -242,49 +270,70 @@ impl Coalescer {
     async fn run(&self, mut batch: Vec<Operation>, drive: &mut Option<Drive>) {
         let begin = self.0.clock.now();
         let is_late = |operation: &mut Operation| {
-            operation.caller.is_some() && begin.since(operation.since) > self.0.waits.to_begin
+            let waited = begin.since(operation.since);
+            operation.caller.is_some() && !operation.again && waited > self.0.waits.to_begin
         };
         for late in batch.extract_if(.., is_late) {
             late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
         }
-        let over = self.0.held.still(batch.iter().map(|operation| &operation.take)).await;
-        let other = other_half(&mut batch);
+        let still = async { Ok(self.0.held.still(batch.iter().map(|operation| &operation.take)).await) };
+        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
+        let over = self.outlived(&batch, still, hand_on).await.unwrap_or_default();
+        let other = if self.0.halves { other_half(&mut batch) } else { Vec::new() };
         if other.is_empty() {
-            return self.settle(batch, Way::Paying, over, drive).await;
+            let turn = Turn::of(1, drive);
+            return self.settle(batch, Way::Paying, over, &mut Some(&turn)).await;
         }
-        let paying = |half, over| async move { self.settle(half, Way::Paying, over, &mut None).await };
-        tokio::join!(paying(batch, over.clone()), paying(other, over));
+        let turn = Turn::of(2, drive);
+        tokio::join!(self.settle_half(batch, over.clone(), &turn), self.settle_half(other, over, &turn));
     }
 
-    /// Until all are answered; those that need one of the buckets that are passed `over` hear that somebody holds it. `drive` may be
-    /// handed on while they are the last that this one has to settle.
+    /// Whichever half is the last to end, or to have no callers left, hands the drive on.
+    async fn settle_half(&self, half: Vec<Operation>, over: Buckets, turn: &Turn<'_>) {
+        let mut turn = Some(turn);
+        self.settle(half, Way::Paying, over, &mut turn).await;
+        self.hand_on(&mut turn);
+    }
+
+    /// The queue need not wait for this statement any more.
+    fn hand_on(&self, turn: &mut Option<&Turn<'_>>) {
+        turn.take().and_then(Turn::leave).into_iter().for_each(|drive| self.spawn(drive));
+    }
+
+    /// Until all are answered; those that need one of the buckets that are passed `over` hear that somebody holds it, and
+    /// what was to be given back to one waits again. The drive may be handed on, if it is this one's `turn`, while they are
+    /// the last that it has to settle.
     async fn settle(
         &self,
         mut batch: Vec<Operation>,
         mut way: Way,
         mut over: Buckets,
-        drive: &mut Option<Drive>,
+        turn: &mut Option<&Turn<'_>>,
     ) {
         loop {
             batch.retain(Operation::is_wanted);
             if batch.is_empty() {
                 return;
             }
-            match self.outlived(&batch, way, &over, drive).await {
+            match self.sent(&batch, way, &over, turn).await {
                 Ok(outcomes) => {
-                    let mut open = Vec::new();
+                    let (mut open, mut again) = (Vec::new(), Vec::new());
                     for (operation, outcome) in batch.into_iter().zip(outcomes) {
                         match outcome {
+                            Some(Outcome::Busy) if again.len() < MAX_AGAIN && self.may_wait(&operation) => {
+                                again.push(Operation { again: true, ..operation });
+                            }
                             Some(outcome) => self.tell(operation, outcome),
                             None => open.push(operation),
                         }
                     }
+                    self.0.queue.put_back(again).into_iter().for_each(|drive| self.spawn(drive));
                     (batch, way) = (open, Way::Walking);
                 }
                 // Only those that need the bucket shall suffer.
                 Err(error) if way != Way::Hasty && is_held(&error) => {
-                    let found = self.0.held.found(batch.iter().map(|operation| &operation.take)).await;
-                    way = if found.is_subset(&over) { Way::Hasty } else { way.anew() };
+                    let found = self.0.held.found(batch.iter().map(|operation| &operation.take), &over).await;
+                    way = if found.is_empty() { Way::Hasty } else { way.anew() };
                     over.extend(found);
                 }
                 // One operation must not take the others down with it.
@@ -300,27 +349,41 @@ impl Coalescer {
         }
     }
 
-    /// The outcomes of a statement, also if nobody waits for it any more: then nobody else waits behind it either.
-    async fn outlived(
+    /// The outcomes of a statement.
+    async fn sent(
         &self,
         batch: &[Operation],
         way: Way,
         over: &Buckets,
-        drive: &mut Option<Drive>,
+        turn: &mut Option<&Turn<'_>>,
     ) -> Result<Vec<Option<Outcome>>, CallError> {
         let debits = batch.iter().filter(|operation| operation.want == Want::Debit).count() as u64;
         // Their answer will not come if this task is ended.
         let unsure = scopeguard::guard(debits, |debits| {
             self.0.unanswered.fetch_add(debits, Ordering::Relaxed);
         });
+        let outcomes = self.outlived(batch, self.outcomes(batch, way, over), || self.hand_on(turn)).await;
+        ScopeGuard::into_inner(unsure);
+        outcomes
+    }
+
+    /// What a statement for the batch comes to, also if nobody waits for it any more: then nobody else waits behind it either.
+    async fn outlived<T>(
+        &self,
+        batch: &[Operation],
+        statement: impl Future<Output = Result<T, CallError>>,
+        hand_on: impl FnOnce(),
+    ) -> Result<T, CallError> {
         let is_waited_for = || batch.iter().any(Operation::is_waited_for);
         let gives_back = batch.iter().any(|operation| operation.want == Want::GiveBack);
         let unwanted = if gives_back { Unwanted::Ends } else { Unwanted::Cancelled };
-        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        let outcomes =
-            outlived(self.outcomes(batch, way, over), &self.0.gone, is_waited_for, unwanted, hand_on).await;
-        ScopeGuard::into_inner(unsure);
-        outcomes
+        outlived(statement, &self.0.gone, is_waited_for, unwanted, hand_on).await
+    }
+
+    /// Whether an operation whose bucket somebody holds is tried again: one that gives back, for as long as others wait to begin.
+    fn may_wait(&self, operation: &Operation) -> bool {
+        let waited = self.0.clock.now().since(operation.since);
+        operation.want == Want::GiveBack && waited < self.0.waits.to_begin
     }
 
     fn tell(&self, operation: Operation, outcome: Outcome) {

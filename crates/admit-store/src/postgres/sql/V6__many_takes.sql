@@ -16,6 +16,10 @@ CREATE OR REPLACE FUNCTION {schema}.level(
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN LEAST(burst, tokens + {schema}.elapsed(refilled_at, at) * rate);
 
+-- Where searches have methods of planning turned off, none is left for a table of one row, and what is turned off counts as
+-- a cost of ten thousand million. Above a hundred thousand the server compiles a plan before it runs it, which takes some
+-- 200 ms, each time anew. So these functions have `jit = off`.
+
 -- A take of one bucket alone: debits it, or finds that its level does not cover the cost. Gives whether it was debited, the
 -- moment, and the bucket as it is then, NULL if it has no row.
 --
@@ -27,7 +31,7 @@ CREATE FUNCTION {schema}.take_one(
     at timestamptz, lock_timeout_ms integer,
     OUT granted boolean, OUT decided_at timestamptz, OUT bucket_tokens double precision, OUT bucket_refilled_at timestamptz
 )
-LANGUAGE plpgsql SET enable_seqscan = off
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
     setting text;
@@ -91,7 +95,7 @@ CREATE FUNCTION {schema}.take_each(
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_indexscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_bitmapscan = on SET enable_nestloop = on SET plan_cache_mode = force_generic_plan
+SET enable_bitmapscan = on SET enable_nestloop = on SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     setting text;
@@ -146,7 +150,7 @@ CREATE FUNCTION {schema}.take_many(
     OUT granted integer[]
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_indexscan = off SET enable_bitmapscan = on SET enable_nestloop = on
-SET plan_cache_mode = force_generic_plan
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     buckets CONSTANT integer := cardinality(scopes);
@@ -329,74 +333,83 @@ BEGIN
 END
 $$;
 
--- The numbers of those buckets that one transaction holds, and goes on holding for `wait_ms`; with 0, of those that are locked at
--- this instant. A statement that waited for a row in vain does not know for which; and most rows that are locked at an instant are
--- locked by statements, which take from them in turns. So a bucket counts as held only if the lock cannot be had within the wait,
--- the transaction that has it is the same before and after, and is not itself waiting: then the row that it waits for is the
--- one that is held. A bucket without a row is held by who is making it.
+-- Which transaction holds each bucket, NULL for one that none holds. A statement that waited for a row in vain does not
+-- know for which; and most rows that are locked at an instant are locked by statements, which take from them in turns. So a
+-- bucket counts as held only if one transaction has it at all looks, one every 20 ms for `wait_ms`, and does not itself
+-- wait at any: then the row that it waits for is the one that is held. All buckets are looked at together, so the time does
+-- not grow with their number. With 0 there is one look, which tells who has what is locked at this instant.
 --
--- It keeps no lock, and writes nothing: each is had in a subtransaction that is undone at once. It waits up to `patience_ms` for
--- all of them; those after that are looked at for an instant only.
-CREATE FUNCTION {schema}.held_buckets(
-    scopes text[], keys uuid[], wait_ms integer, patience_ms integer, OUT held integer[]
-)
+-- Who holds a bucket without a row, as he is making it, cannot be seen, and is told as 0: he is waited for. As that is
+-- dear, it is done only where no row is held, and until the first that is found.
+--
+-- It keeps no lock: each is had in a subtransaction that is undone at once.
+CREATE FUNCTION {schema}.held_buckets(scopes text[], keys uuid[], wait_ms integer, OUT holders bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_indexscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_bitmapscan = on SET enable_nestloop = on SET plan_cache_mode = force_generic_plan
+SET enable_bitmapscan = on SET enable_nestloop = on SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    began CONSTANT timestamptz := clock_timestamp();
-    locked integer[];
-    waits boolean;
-    holder xid;
+    free bigint[];
+    waiting bigint[] := ARRAY[]::bigint[];  -- Transactions.
+    number bigint;
     setting text;
 BEGIN
     setting := set_config('synchronous_commit', 'off', true);
-    held := ARRAY[]::integer[];
-    BEGIN
-        SELECT array_agg(o.n ORDER BY o.n) INTO locked
-        FROM generate_series(1, cardinality(scopes)) AS o(n)
-        LEFT JOIN (
-            SELECT l.n
-            FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
-            JOIN {schema}.rate_budgets AS b ON b.scope = l.scope AND b.bucket_key = l.key
-            FOR UPDATE OF b SKIP LOCKED
-        ) AS f ON f.n = o.n
-        WHERE f.n IS NULL;
-        RAISE EXCEPTION USING ERRCODE = 'AD002'; -- Lets go of them.
-    EXCEPTION
-        WHEN SQLSTATE 'AD002' THEN NULL;
-    END;
-    FOR i IN 1..COALESCE(cardinality(locked), 0) LOOP
-        waits := wait_ms > 0 AND clock_timestamp() < began + patience_ms * interval '1 millisecond';
-        SELECT b.xmax INTO holder FROM {schema}.rate_budgets AS b
-        WHERE b.scope = scopes[locked[i]] AND b.bucket_key = keys[locked[i]];
+    holders := array_fill(0::bigint, ARRAY[cardinality(scopes)]); -- Not known yet.
+    FOR look IN 0..wait_ms / 20 LOOP
+        IF look > 0 THEN
+            PERFORM pg_sleep(0.02);
+        END IF;
         BEGIN
-            setting := set_config('lock_timeout', CASE WHEN waits THEN wait_ms ELSE 1 END::text, true);
-            IF holder IS NULL THEN
-                INSERT INTO {schema}.rate_budgets (scope, bucket_key, tokens, refilled_at)
-                VALUES (scopes[locked[i]], keys[locked[i]], 0, began)
-                ON CONFLICT ON CONSTRAINT rate_budgets_pkey DO NOTHING;
-            ELSIF waits THEN
-                PERFORM FROM {schema}.rate_budgets AS b
-                WHERE b.scope = scopes[locked[i]] AND b.bucket_key = keys[locked[i]] FOR UPDATE;
-            ELSE
-                PERFORM FROM {schema}.rate_budgets AS b
-                WHERE b.scope = scopes[locked[i]] AND b.bucket_key = keys[locked[i]] FOR UPDATE NOWAIT;
-            END IF;
-            RAISE EXCEPTION USING ERRCODE = 'AD002'; -- Lets go of it.
+            free := ARRAY(
+                SELECT l.n FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
+                JOIN {schema}.rate_budgets AS b ON b.scope = l.scope AND b.bucket_key = l.key
+                WHERE holders[l.n] IS NOT NULL
+                FOR UPDATE OF b SKIP LOCKED
+            );
+            RAISE EXCEPTION USING ERRCODE = 'AD002'; -- Lets go of them.
+        EXCEPTION
+            WHEN SQLSTATE 'AD002' THEN NULL;
+        END;
+        FOREACH number IN ARRAY free LOOP
+            holders[number] := NULL;
+        END LOOP;
+        IF wait_ms > 0 THEN
+            waiting := ARRAY(
+                SELECT h.transactionid::text::bigint FROM pg_locks AS w
+                JOIN pg_locks AS h ON h.pid = w.pid AND h.locktype = 'transactionid' AND h.granted
+                WHERE NOT w.granted AND h.mode = 'ExclusiveLock'
+            );
+        END IF;
+        SELECT array_agg(
+            CASE WHEN holders[l.n] IN (0, h.holder) AND h.holder <> ALL (waiting) THEN h.holder END ORDER BY l.n
+        ) INTO holders
+        FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
+        LEFT JOIN LATERAL (
+            SELECT NULLIF(b.xmax::text::bigint, 0) AS holder FROM {schema}.rate_budgets AS b
+            WHERE b.scope = l.scope AND b.bucket_key = l.key AND holders[l.n] IS NOT NULL
+        ) AS h ON true;
+        EXIT WHEN cardinality(array_remove(holders, NULL)) = 0;
+    END LOOP;
+
+    IF wait_ms > 0 AND cardinality(array_remove(holders, NULL)) > 0 THEN
+        RETURN;
+    END IF;
+    FOREACH number IN ARRAY ARRAY(
+        SELECT l.n FROM unnest(scopes, keys) WITH ORDINALITY AS l(scope, key, n)
+        LEFT JOIN {schema}.rate_budgets AS b ON b.scope = l.scope AND b.bucket_key = l.key
+        WHERE b.scope IS NULL
+    ) LOOP
+        BEGIN
+            setting := set_config('lock_timeout', GREATEST(1, wait_ms)::text, true);
+            INSERT INTO {schema}.rate_budgets (scope, bucket_key, tokens, refilled_at)
+            VALUES (scopes[number], keys[number], 0, clock_timestamp())
+            ON CONFLICT ON CONSTRAINT rate_budgets_pkey DO NOTHING;
+            RAISE EXCEPTION USING ERRCODE = 'AD002'; -- Makes none.
         EXCEPTION
             WHEN lock_not_available THEN
-                IF NOT waits OR NOT EXISTS (
-                    SELECT FROM {schema}.rate_budgets AS b
-                    WHERE b.scope = scopes[locked[i]] AND b.bucket_key = keys[locked[i]]
-                      AND (b.xmax IS DISTINCT FROM holder OR EXISTS (
-                        SELECT FROM pg_locks AS h JOIN pg_locks AS w ON w.pid = h.pid AND NOT w.granted
-                        WHERE h.locktype = 'transactionid' AND h.transactionid = holder AND h.granted
-                      ))
-                ) THEN
-                    held := array_append(held, locked[i]);
-                END IF;
+                holders[number] := 0;
+                EXIT WHEN wait_ms > 0;
             WHEN OTHERS THEN NULL; -- AD002, or what the statement that needs it will be told.
         END;
     END LOOP;

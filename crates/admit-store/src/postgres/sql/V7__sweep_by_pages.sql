@@ -19,7 +19,7 @@ ALTER TABLE {schema}.rate_budgets SET (fillfactor = 70);
 CREATE FUNCTION {schema}.delete_idle_pages(
     idle_micros bigint, at timestamptz, first_page bigint, pages integer, OUT deleted bigint, OUT next_page bigint
 )
-LANGUAGE plpgsql SET enable_seqscan = off
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
     decided_at timestamptz := COALESCE(at, clock_timestamp());

@@ -40,7 +40,7 @@ CREATE FUNCTION {schema}.admit(
     claimed_keys bytea[], fences bigint[], taken_number bigint, record {schema}.idempotency_records
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_indexscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_bitmapscan = on SET enable_nestloop = on SET plan_cache_mode = force_generic_plan
+SET enable_bitmapscan = on SET enable_nestloop = on SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     requests CONSTANT integer := cardinality(record_keys);

@@ -51,7 +51,7 @@ WITH here AS (
         ('take_one', '{text,uuid,double precision,double precision,double precision,timestamptz,integer}'),
         ('take_each', '{text[],uuid[],double precision[],double precision[],double precision[],timestamptz,integer}'),
         ('take_many', '{text[],uuid[],double precision[],double precision[],double precision[],integer[],double precision[],double precision[],double precision[],integer[],integer[],timestamptz,integer,boolean[]}'),
-        ('held_buckets', '{text[],uuid[],integer,integer}'),
+        ('held_buckets', '{text[],uuid[],integer}'),
         ('peek', '{text[],uuid[],timestamptz}'),
         ('refund', '{text[],uuid[],double precision[],double precision[],integer}'),
         ('delete_idle', '{bigint,timestamptz,integer}'),
