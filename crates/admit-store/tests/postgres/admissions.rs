@@ -7,11 +7,13 @@ use admit::{
     AdmissionError, AdmissionStore, BudgetStore, Charge, Decision, IdempotencyStore, Now, TakeError,
     Timestamp, UnavailableKind, Verdict, one_by_one,
 };
-use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
+use admit_store::postgres::{PostgresConfig, PostgresStore};
 use admit_testbed::Postgres;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, SETTINGS, charge, lock_waits, logged, patient, rules, store};
+use crate::{
+    INGEST, READ, SETTINGS, charge, lock_waits, logged, patient, rules, session, store, waits_for_rows,
+};
 
 fn key(name: &str) -> RecordKey {
     RecordKey::new("tenant", "POST", "/orders", name)
@@ -117,7 +119,7 @@ async fn what_was_told_of_a_key_is_told_to_all_that_ask_the_same() {
     }
     assert_eq!(statements(&postgres) - before, 1);
 
-    let client = other_session(&postgres).await;
+    let client = session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.idempotency_records FOR UPDATE").await.unwrap();
     let (key, payload, terms) = (key("slow"), Fingerprint::of("payload"), Terms::default());
     let lapsed = || store.admit(&one, &key, &payload, &terms, Now::At(ticket.lease_until));
@@ -285,23 +287,14 @@ async fn connections_cut_off_under_load_leave_debit_and_claim_together() {
     assert!(claimed - f64::from(granted) <= store.unanswered_takes() as f64, "{}", store.unanswered_takes());
 }
 
-async fn other_session(postgres: &Postgres) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
-
 /// A caller that goes away before its answer has neither spent nor claimed.
 #[tokio::test]
 async fn an_admission_that_nobody_waits_for_is_undone() {
     let postgres = Postgres::fast().unwrap();
-    let mut config = PostgresConfig::new(postgres.url());
-    config.lock_timeout = Duration::from_secs(60);
-    config.statement_timeout = Duration::from_secs(60);
-    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let store = waits_for_rows(&postgres).await;
     let one = [charge(INGEST, "k", 1.0, "0.01/s burst 10")];
     assert!(runs(&admit(&store, &one, "first").await));
-    let client = other_session(&postgres).await;
+    let client = session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
     tokio::select! {
         _ = admit(&store, &one, "dropped") => panic!("the row is locked"),
@@ -326,16 +319,13 @@ async fn an_admission_that_nobody_waits_for_is_undone() {
 #[tokio::test]
 async fn a_key_that_cannot_be_freed_is_counted() {
     let postgres = Postgres::fast().unwrap();
-    let mut config = PostgresConfig::new(postgres.url());
-    config.lock_timeout = Duration::from_secs(60);
-    config.statement_timeout = Duration::from_secs(60);
-    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let store = waits_for_rows(&postgres).await;
     let one = [charge(INGEST, "k", 1.0, "0.01/s burst 10")];
     let terms = Terms { on_lapse: OnLapse::StayBlocked, ..Terms::default() };
     let payload = Fingerprint::of("payload");
     let blocked = async |name: &str| store.look(&key(name), &payload, &terms, Now::Store).await.unwrap();
     assert!(runs(&admit(&store, &one, "first").await));
-    let client = other_session(&postgres).await;
+    let client = session(&postgres).await;
     let admit_nobody = async |name: &str| {
         client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
         let key = key(name);
@@ -367,13 +357,10 @@ async fn a_key_that_cannot_be_freed_is_counted() {
 #[tokio::test]
 async fn a_locked_record_holds_nobody_up() {
     let postgres = Postgres::fast().unwrap();
-    let mut config = PostgresConfig::new(postgres.url());
-    config.lock_timeout = Duration::from_secs(60);
-    config.statement_timeout = Duration::from_secs(60);
-    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let store = waits_for_rows(&postgres).await;
     let one = [charge(INGEST, "k", 1.0, "10/hour")];
     let Ok(Verdict::Run(ticket, _)) = admit(&store, &one, "slow").await else { panic!() };
-    let mut client = other_session(&postgres).await;
+    let mut client = session(&postgres).await;
     let service = client.transaction().await.unwrap();
     let terms = Terms::default();
     let outcome = Outcome::Tombstone { status: 200 };
@@ -395,15 +382,12 @@ async fn a_locked_record_holds_nobody_up() {
 #[tokio::test]
 async fn a_record_made_meanwhile_is_not_waited_for() {
     let postgres = Postgres::fast().unwrap();
-    let mut config = PostgresConfig::new(postgres.url());
-    config.lock_timeout = Duration::from_secs(60);
-    config.statement_timeout = Duration::from_secs(60);
-    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let store = waits_for_rows(&postgres).await;
     let one = [charge(INGEST, "k", 1.0, "10/hour")];
     assert!(runs(&admit(&store, &one, "first").await));
-    let holder = other_session(&postgres).await;
+    let holder = session(&postgres).await;
     holder.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
-    let mut client = other_session(&postgres).await;
+    let mut client = session(&postgres).await;
     let outcome = Outcome::Tombstone { status: 200 };
     let meanwhile = async {
         lock_waits(&postgres, "1").await;
@@ -431,7 +415,7 @@ async fn a_locked_bucket_is_unavailable_for_those_that_need_it() {
     let store = PostgresStore::connect(config, rules()).await.unwrap();
     let (held, free) = ([charge(INGEST, "held", 1.0, "9/hour")], [charge(INGEST, "free", 1.0, "9/hour")]);
     assert!(runs(&admit(&store, &held, "a").await) && runs(&admit(&store, &free, "b").await));
-    let client = other_session(&postgres).await;
+    let client = session(&postgres).await;
     let lock =
         "BEGIN; SELECT FROM admit.rate_budgets WHERE tokens < 8.001 ORDER BY refilled_at LIMIT 1 FOR UPDATE";
     client.batch_execute(lock).await.unwrap();
@@ -455,7 +439,7 @@ async fn a_locked_bucket_holds_up_one_statement_not_each() {
     let store = PostgresStore::connect(config, rules()).await.unwrap();
     let (held, free) = ([charge(INGEST, "held", 1.0, "1000/s")], [charge(INGEST, "free", 1.0, "1000/s")]);
     assert!(runs(&admit(&store, &held, "a").await));
-    let client = other_session(&postgres).await;
+    let client = session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
     let rounds = async {
         for round in 0..100 {
@@ -473,13 +457,10 @@ async fn a_locked_bucket_holds_up_one_statement_not_each() {
 #[tokio::test]
 async fn a_replay_wants_no_bucket() {
     let postgres = Postgres::fast().unwrap();
-    let mut config = PostgresConfig::new(postgres.url());
-    config.lock_timeout = Duration::from_secs(60);
-    config.statement_timeout = Duration::from_secs(60);
-    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let store = waits_for_rows(&postgres).await;
     let (held, free) = ([charge(INGEST, "held", 1.0, "9/hour")], [charge(INGEST, "free", 1.0, "9/hour")]);
     assert!(runs(&admit(&store, &held, "a").await));
-    let client = other_session(&postgres).await;
+    let client = session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
     let answers = join_all([admit(&store, &held, "a"), admit(&store, &free, "b")]).await;
     assert!(matches!(answers[0], Ok(Verdict::Taken(_))) && runs(&answers[1]), "{answers:?}");
@@ -490,13 +471,10 @@ async fn a_replay_wants_no_bucket() {
 #[tokio::test]
 async fn nobody_waits_behind_a_statement_that_nobody_waits_for() {
     let postgres = Postgres::fast().unwrap();
-    let mut config = PostgresConfig::new(postgres.url());
-    config.lock_timeout = Duration::from_secs(60);
-    config.statement_timeout = Duration::from_secs(60);
-    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let store = waits_for_rows(&postgres).await;
     let (held, free) = ([charge(INGEST, "held", 1.0, "9/hour")], [charge(INGEST, "free", 1.0, "9/hour")]);
     assert!(runs(&admit(&store, &held, "a").await));
-    let client = other_session(&postgres).await;
+    let client = session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
     tokio::select! {
         _ = admit(&store, &held, "b") => panic!("the row is locked"),

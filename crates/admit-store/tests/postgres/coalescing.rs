@@ -2,42 +2,21 @@
 
 use std::time::Duration;
 
-use admit::{BudgetStore, Decision, Key, Now, Rules, TakeError, Timestamp, UnavailableKind, Wait};
-use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
+use admit::{BudgetStore, Decision, Key, Now, Rules, Timestamp, UnavailableKind, Wait};
+use admit_store::postgres::{PostgresConfig, PostgresStore};
 use admit_testbed::{Postgres, Shutdown};
 use futures::FutureExt;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, charge, rules, store};
+use crate::{INGEST, READ, charge, kind, lock_waits, rules, session, store};
 
 fn at(micros: i64) -> Now {
     Now::At(Timestamp::from_unix_micros(1_700_000_000_000_000 + micros).unwrap())
 }
 
-/// A session of its own.
-pub(crate) async fn session(postgres: &Postgres) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
-
-/// Until so many sessions wait for a lock.
-async fn waiting(postgres: &Postgres, sessions: &str) {
-    while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != sessions {
-        tokio::task::yield_now().await;
-    }
-}
-
 fn tokens(postgres: &Postgres) -> Vec<String> {
     let answer = postgres.psql("SELECT tokens FROM admit.rate_budgets ORDER BY scope, bucket_key").unwrap();
     answer.lines().map(str::to_owned).collect()
-}
-
-pub(crate) fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
-    match answer {
-        Err(TakeError::Unavailable(cause)) => cause.kind(),
-        other => panic!("{other:?}"),
-    }
 }
 
 #[tokio::test]
@@ -90,7 +69,7 @@ async fn a_cancelled_caller_neither_loses_nor_leaks_tokens() {
 
     let mut in_flight = store.take(&one, Now::Store).boxed();
     assert!((&mut in_flight).now_or_never().is_none());
-    waiting(&postgres, "1").await;
+    lock_waits(&postgres, "1").await;
     let mut queued = store.take(&one, Now::Store).boxed();
     let stays = store.take(&one, Now::Store);
     assert!((&mut queued).now_or_never().is_none());
@@ -118,7 +97,7 @@ async fn a_connection_that_is_cut_is_unavailable_for_all_in_the_batch() {
     holder.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
     let takes = join_all((0..50).map(|_| store.take(&hot, Now::Store)));
     let cut = async {
-        waiting(&postgres, "1").await;
+        lock_waits(&postgres, "1").await;
         postgres.psql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted").unwrap();
     };
     let (answers, ()) = tokio::join!(takes, cut);
@@ -192,7 +171,7 @@ async fn a_bucket_that_is_held_holds_up_one_statement_not_each() {
     // No more than others of its kind: it is waited for again.
     holder.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
     let release = async {
-        waiting(&postgres, "1").await;
+        lock_waits(&postgres, "1").await;
         holder.batch_execute("ROLLBACK").await.unwrap();
     };
     let (answer, ()) = tokio::join!(store.take(&held, Now::Store), release);

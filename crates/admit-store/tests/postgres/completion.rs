@@ -6,16 +6,14 @@ use admit::idempotency::{Claim, Fingerprint, Outcome, RecordKey, Response, Terms
 use admit::{IdempotencyError, IdempotencyStore, Now, Timestamp};
 use admit_testbed::Postgres;
 
-use crate::{chain, store};
+use crate::{chain, session, store};
 
 #[tokio::test]
 async fn completion_commits_with_the_services_own_rows_or_not_at_all() {
     let postgres = Postgres::fast().unwrap();
     let store = store(&postgres.url()).await;
     postgres.psql("CREATE TABLE orders (id int)").unwrap();
-    let (mut client, connection) =
-        tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = session(&postgres).await;
     let key = RecordKey::new("tenant", "POST", "/orders", "order-7");
     let (payload, terms) = (Fingerprint::of("{}"), Terms::default());
     let outcome = Outcome::Response(Response { status: 201, headers: vec![], body: b"7".to_vec() });
@@ -50,9 +48,7 @@ async fn a_completion_from_an_old_snapshot_fails_and_commits_nothing() {
     let postgres = Postgres::fast().unwrap();
     let store = store(&postgres.url()).await;
     postgres.psql("CREATE TABLE orders (id int)").unwrap();
-    let (mut client, connection) =
-        tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = session(&postgres).await;
     let (payload, terms) = (Fingerprint::of("{}"), Terms::default());
     let outcome = Outcome::Tombstone { status: 201 };
     let start = Timestamp::from_unix_micros(1_700_000_000_000_000).unwrap();

@@ -4,7 +4,7 @@ use admit::idempotency::{Claim, Fingerprint, RecordKey, Terms};
 use admit::{IdempotencyStore, Now};
 use admit_testbed::Postgres;
 
-use crate::store;
+use crate::{session, store};
 
 /// A claim drew its fence and then waited for another transaction's row with the same key. When that was claimed again
 /// and released before the wait was over, the claim went on with its number, which was below that of the other.
@@ -12,8 +12,7 @@ use crate::store;
 async fn a_claim_that_waited_has_a_larger_fence_than_those_it_waited_for() {
     let postgres = Postgres::fast().unwrap();
     let store = store(&postgres.url()).await;
-    let (other, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let other = session(&postgres).await;
     let key = RecordKey::new("tenant", "POST", "/", "k");
     let hex: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let claim = format!(

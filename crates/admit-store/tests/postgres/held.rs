@@ -8,8 +8,7 @@ use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
 use admit_testbed::Postgres;
 use futures::future::join_all;
 
-use crate::coalescing::{kind, session};
-use crate::{INGEST, READ, charge, lock_waits, rules};
+use crate::{INGEST, READ, charge, kind, lock_waits, rules, session, waits_for_rows};
 
 /// Two replicas whose statements wait for rows up to half a second.
 async fn two(postgres: &Postgres) -> [PostgresStore; 2] {
@@ -40,6 +39,16 @@ async fn waiting_for(postgres: &Postgres, lock_timeout: Duration) -> PostgresSto
     PostgresStore::connect(config, rules()).await.unwrap()
 }
 
+/// Two buckets that come before and after a third, "stuck", in the order of the locks. Each has a row.
+async fn hot_and_stuck(store: &PostgresStore) -> ([Charge; 2], Charge) {
+    let hot = [charge(INGEST, "hot", 1.0, "1000000/s"), charge(READ, "hot", 1.0, "1000000/s")];
+    let stuck = charge(INGEST, "stuck", 1.0, "1000000/s");
+    for one in hot.iter().chain([&stuck]) {
+        assert!(store.take(std::slice::from_ref(one), Now::Store).await.unwrap().is_granted());
+    }
+    (hot, stuck)
+}
+
 /// Twelve buckets, and "stuck", which comes after them in the order of the locks. Each has a row.
 async fn many_and_stuck(store: &PostgresStore) -> Vec<Charge> {
     let hot = (0..12).map(|i| charge(INGEST, &format!("{i}"), 1.0, "1000/s"));
@@ -57,12 +66,7 @@ async fn many_and_stuck(store: &PostgresStore) -> Vec<Charge> {
 async fn a_bucket_that_two_replicas_take_from_is_free_though_another_is_held() {
     let postgres = Postgres::start().unwrap();
     let stores = two(&postgres).await;
-    // The hot one comes before and after the one that is held, in the order of the locks.
-    let hot = [charge(INGEST, "hot", 1.0, "1000000/s"), charge(READ, "hot", 1.0, "1000000/s")];
-    let stuck = charge(INGEST, "stuck", 1.0, "1000000/s");
-    for one in hot.iter().chain([&stuck]) {
-        assert!(stores[0].take(std::slice::from_ref(one), Now::Store).await.unwrap().is_granted());
-    }
+    let (hot, stuck) = hot_and_stuck(&stores[0]).await;
     let holder = hold(&postgres).await;
     let replicas = stores.map(|store| {
         let (hot, stuck) = (hot.clone(), stuck.clone());
@@ -116,11 +120,7 @@ async fn a_bucket_that_two_replicas_take_from_is_free_though_another_is_held() {
 async fn admissions_of_two_replicas_find_the_bucket_free_that_nobody_holds() {
     let postgres = Postgres::start().unwrap();
     let stores = two(&postgres).await;
-    let hot = [charge(INGEST, "hot", 1.0, "1000000/s"), charge(READ, "hot", 1.0, "1000000/s")];
-    let stuck = charge(INGEST, "stuck", 1.0, "1000000/s");
-    for one in hot.iter().chain([&stuck]) {
-        assert!(stores[0].take(std::slice::from_ref(one), Now::Store).await.unwrap().is_granted());
-    }
+    let (hot, stuck) = hot_and_stuck(&stores[0]).await;
     let holder = hold(&postgres).await;
     let replicas = stores.into_iter().enumerate().map(|(replica, store)| {
         let (hot, stuck) = (hot.clone(), stuck.clone());
@@ -163,10 +163,7 @@ async fn admissions_of_two_replicas_find_the_bucket_free_that_nobody_holds() {
 #[tokio::test]
 async fn nobody_waits_behind_what_is_given_back_by_those_who_left() {
     let postgres = Postgres::fast().unwrap();
-    let mut config = PostgresConfig::new(postgres.url());
-    config.lock_timeout = Duration::from_secs(60);
-    config.statement_timeout = Duration::from_secs(60);
-    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let store = waits_for_rows(&postgres).await;
     let (stuck, free) = ([charge(INGEST, "stuck", 1.0, "5/hour")], [charge(READ, "free", 1.0, "5/hour")]);
     for one in [&stuck, &stuck, &free] {
         assert!(store.take(one, Now::Store).await.unwrap().is_granted());
@@ -189,10 +186,7 @@ async fn nobody_waits_behind_what_is_given_back_by_those_who_left() {
 #[tokio::test]
 async fn nobody_waits_behind_the_halves_of_a_batch_whose_callers_left() {
     let postgres = Postgres::fast().unwrap();
-    let mut config = PostgresConfig::new(postgres.url());
-    config.lock_timeout = Duration::from_secs(60);
-    config.statement_timeout = Duration::from_secs(60);
-    let store = PostgresStore::connect(config, rules()).await.unwrap();
+    let store = waits_for_rows(&postgres).await;
     let names = (0..300).map(|i| format!("{i}")).chain(["stuck".to_owned()]);
     let all: Vec<_> = names.map(|name| [charge(INGEST, &name, 1.0, "5/hour")]).collect();
     let free = [charge(READ, "free", 1.0, "5/hour")];

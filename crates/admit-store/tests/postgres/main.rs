@@ -16,8 +16,11 @@ mod shape;
 mod table;
 mod traces;
 
-use admit::{Charge, Cost, Key, Rules, Scope};
-use admit_store::postgres::{PostgresConfig, PostgresStore};
+use std::time::Duration;
+
+use admit::{Charge, Cost, Decision, Key, Rules, Scope, TakeError, UnavailableKind};
+use admit_store::postgres::{PostgresConfig, PostgresStore, tokio_postgres};
+use admit_testbed::Postgres;
 
 const INGEST: Scope = Scope::from_static("ingest_node");
 const READ: Scope = Scope::from_static("secret_read_node");
@@ -37,9 +40,30 @@ async fn store(url: &str) -> PostgresStore {
 async fn patient(url: &str, (batch, refusals): (usize, usize)) -> PostgresStore {
     let mut config = PostgresConfig::new(url);
     (config.batch, config.refusals) = (batch, refusals);
-    let long = std::time::Duration::from_secs(60);
+    let long = Duration::from_secs(60);
     (config.acquire_timeout, config.lock_timeout, config.statement_timeout) = (long, long, long);
     PostgresStore::connect(config, rules()).await.unwrap()
+}
+
+/// Whose statements wait for rows for as long as a test takes.
+async fn waits_for_rows(postgres: &Postgres) -> PostgresStore {
+    let mut config = PostgresConfig::new(postgres.url());
+    (config.lock_timeout, config.statement_timeout) = (Duration::from_secs(60), Duration::from_secs(60));
+    PostgresStore::connect(config, rules()).await.unwrap()
+}
+
+/// A session of its own.
+async fn session(postgres: &Postgres) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
+    match answer {
+        Err(TakeError::Unavailable(cause)) => cause.kind(),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn charge(scope: Scope, key: &str, cost: f64, budget: &str) -> Charge {
@@ -47,14 +71,14 @@ fn charge(scope: Scope, key: &str, cost: f64, budget: &str) -> Charge {
 }
 
 /// Waits until so many statements wait for a lock.
-async fn lock_waits(postgres: &admit_testbed::Postgres, count: &str) {
+async fn lock_waits(postgres: &Postgres, count: &str) {
     while postgres.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() != count {
         tokio::task::yield_now().await;
     }
 }
 
 /// What the server has logged so far.
-fn logged(postgres: &admit_testbed::Postgres) -> String {
+fn logged(postgres: &Postgres) -> String {
     let log = || std::fs::read_to_string(postgres.home().path().join("log")).unwrap();
     let marks = |log: &str| log.matches("LOG:  so far").count();
     let before = marks(&log());

@@ -5,7 +5,7 @@ use admit_store::postgres::{ConnectError, PostgresConfig, PostgresStore};
 use admit_testbed::{PgBouncer, Postgres};
 use futures::future::join_all;
 
-use crate::{INGEST, chain, charge, rules, store};
+use crate::{INGEST, chain, charge, rules, session, store};
 
 fn with_scopes(names: &[&'static str]) -> Rules {
     Rules::new(names.iter().map(|name| Scope::from_static(name))).unwrap()
@@ -58,8 +58,7 @@ async fn a_restart_changes_nothing_and_a_new_scope_extends_the_check() {
 async fn a_migration_that_waits_for_the_table_holds_up_no_take() {
     let postgres = Postgres::fast().unwrap();
     let old = store(&postgres.url()).await;
-    let (reader, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let reader = session(&postgres).await;
     reader.batch_execute("BEGIN; SELECT FROM admit.rate_budgets").await.unwrap();
     let config = PostgresConfig::new(postgres.url());
     let new = tokio::spawn(PostgresStore::connect(config, with_scopes(&["ingest_node", "new"])));

@@ -10,7 +10,7 @@ use admit_testbed::{Postgres, Shutdown};
 use futures::FutureExt;
 use futures::future::join_all;
 
-use crate::{INGEST, READ, SETTINGS, charge, lock_waits, rules};
+use crate::{INGEST, READ, SETTINGS, charge, kind, lock_waits, rules, session};
 
 async fn hasty(url: String) -> PostgresStore {
     hasty_with(url, SETTINGS[0]).await
@@ -29,13 +29,6 @@ async fn hasty_with(url: String, (batch, refusals): (usize, usize)) -> PostgresS
 async fn take(store: &PostgresStore) -> Result<Decision, TakeError> {
     let charges = [charge(INGEST, "k", 1.0, "1000/s")];
     tokio::time::timeout(Duration::from_secs(10), store.take(&charges, Now::Store)).await.expect("hangs")
-}
-
-fn kind(answer: Result<Decision, TakeError>) -> UnavailableKind {
-    match answer {
-        Err(TakeError::Unavailable(cause)) => cause.kind(),
-        other => panic!("{other:?}"),
-    }
 }
 
 #[tokio::test]
@@ -152,8 +145,7 @@ async fn no_take_waits_behind_the_statement_of_a_dropped_one() {
     config.statement_timeout = Duration::from_secs(600);
     let store = PostgresStore::connect(config, rules()).await.unwrap();
     assert!(take(&store).await.unwrap().is_granted());
-    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
 
     let dropped = async { take(&store).await };
@@ -183,8 +175,7 @@ async fn who_waits_behind_a_stuck_statement_hears_of_it_in_time() {
     config.statement_timeout = Duration::from_secs(600);
     let store = PostgresStore::connect(config, rules()).await.unwrap();
     assert!(take(&store).await.unwrap().is_granted());
-    let (client, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let client = session(&postgres).await;
     client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
 
     let mut stuck = std::pin::pin!(take(&store));
@@ -226,9 +217,7 @@ fn a_statement_that_ends_with_its_runtime_is_counted() {
     let store = ending.block_on(PostgresStore::connect(config, rules())).unwrap();
     assert!(ending.block_on(take(&store)).unwrap().is_granted());
     let client = watching.block_on(async {
-        let (client, connection) =
-            tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
+        let client = session(&postgres).await;
         client.batch_execute("BEGIN; SELECT FROM admit.rate_budgets FOR UPDATE").await.unwrap();
         client
     });
@@ -298,9 +287,7 @@ async fn a_locked_record_is_waited_for_no_longer_than_the_limit() {
     let claimed = store.claim(&key, &Fingerprint::of(""), &terms, Now::Store).await.unwrap();
     let Claim::Run(ticket) = claimed else { panic!("the key was free") };
 
-    let (mut client, connection) =
-        tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = session(&postgres).await;
     let service = client.transaction().await.unwrap();
     let outcome = Outcome::Tombstone { status: 200 };
     store.complete_in(&service, &ticket, &outcome, &terms, Now::Store).await.unwrap();

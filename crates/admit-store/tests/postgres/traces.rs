@@ -5,7 +5,7 @@ use admit_testbed::Postgres;
 
 use admit_store::postgres::{PostgresConfig, PostgresStore};
 
-use crate::{INGEST, READ, charge, logged, rules, store};
+use crate::{INGEST, READ, charge, logged, rules, session, store};
 
 /// Transaction ids given out, and bytes of log written, so far. Asking gives out none.
 fn traces(postgres: &Postgres) -> (u64, String) {
@@ -77,13 +77,7 @@ async fn a_lost_race_does_not_wait_for_the_disk() {
     let store = store(&postgres.url()).await;
     let charges = [charge(INGEST, "hot", 1.0, "2/hour"), charge(READ, "hot", 1.0, "2/hour")];
     assert!(store.take(&charges, Now::Store).await.unwrap().is_granted());
-    let connect = async || {
-        let (client, connection) =
-            tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
-    };
-    let (winner, loser) = (connect().await, connect().await);
+    let (winner, loser) = (session(&postgres).await, session(&postgres).await);
     let key = admit::Key::of("hot");
     let one = format!("admit.take_one('{INGEST}', '{key}', 1, 1, 1, '2000-01-01', 60000)");
     let many = |scopes: &str, keys: &str, n: &str, numbers: &str, lines: &str| {
@@ -132,8 +126,7 @@ async fn the_sweep_passes_over_a_row_in_use() {
     let (first, idle) = (admit::Timestamp::MIN, charge(READ, "idle", 1.0, "2/hour"));
     let used = charge(INGEST, "used", 1.0, "2/hour");
     assert!(store.take(&[used, idle], Now::At(first)).await.unwrap().is_granted());
-    let (taker, connection) = tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let taker = session(&postgres).await;
     let take = "BEGIN; UPDATE admit.rate_budgets SET refilled_at = now() WHERE scope = 'ingest_node'";
     taker.batch_execute(take).await.unwrap();
     assert_eq!(store.delete_idle(Now::Store).await.unwrap(), 1);
@@ -154,13 +147,7 @@ async fn the_sweep_leaves_what_a_take_that_waits_has_seen() {
          ('{READ}', '{key}', 0, now() - interval '59 minutes 59 seconds')"
     );
     postgres.psql(&rows).unwrap();
-    let connect = async || {
-        let (client, connection) =
-            tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
-    };
-    let (holder, taker) = (connect().await, connect().await);
+    let (holder, taker) = (session(&postgres).await, session(&postgres).await);
     let hold = format!("BEGIN; SELECT FROM admit.rate_budgets WHERE scope = '{INGEST}' FOR UPDATE");
     holder.batch_execute(&hold).await.unwrap();
     let take = format!(
@@ -196,13 +183,7 @@ async fn the_sweep_leaves_what_was_taken_from_while_it_looked() {
     let idle = "INSERT INTO admit.rate_budgets \
                 SELECT 'ingest_node', md5(i::text)::uuid, 0, now() - interval '2 hours' FROM generate_series(1, 9) AS i";
     postgres.psql(idle).unwrap();
-    let connect = async || {
-        let (client, connection) =
-            tokio_postgres::connect(&postgres.url(), tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
-    };
-    let holder = connect().await;
+    let holder = session(&postgres).await;
     // The statement has its snapshot, and then waits to read what is kept.
     holder.batch_execute("BEGIN; LOCK TABLE admit.retention").await.unwrap();
     let (deleted, ()) = tokio::join!(store.delete_idle(Now::Store), async {
