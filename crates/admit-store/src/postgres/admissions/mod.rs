@@ -192,10 +192,20 @@ impl Admissions {
         let takes = batch.iter().map(|request| &request.asked.take);
         let still = async { Ok(self.0.coalescer.held().still(takes).await) };
         let is_wanted = || batch.iter().any(Request::is_wanted);
-        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        let over = outlived(still, &self.0.gone, is_wanted, Unwanted::Cancelled, hand_on).await;
-        let over = over.unwrap_or_default();
+        let over = self.outlived(still, is_wanted, drive).await.unwrap_or_default();
         self.settle(batch, false, over, drive).await;
+    }
+
+    /// What a statement comes to, also if nobody waits for it any more: then the drive is handed on, and nobody else waits
+    /// behind it either.
+    async fn outlived<T>(
+        &self,
+        statement: impl Future<Output = Result<T, CallError>>,
+        is_wanted: impl Fn() -> bool,
+        drive: &mut Option<Drive>,
+    ) -> Result<T, CallError> {
+        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
+        outlived(statement, &self.0.gone, is_wanted, Unwanted::Cancelled, hand_on).await
     }
 
     /// Until all are answered, or wait again. Those that need one of the buckets that are passed `over` hear that somebody holds
@@ -223,15 +233,7 @@ impl Admissions {
                 self.0.unanswered.fetch_add(sent, Ordering::Relaxed);
             });
             let is_wanted = || first.iter().chain(&later).any(Request::is_wanted);
-            let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-            let answer = outlived(
-                self.send(&first, hasty, &over),
-                &self.0.gone,
-                is_wanted,
-                Unwanted::Cancelled,
-                hand_on,
-            )
-            .await;
+            let answer = self.outlived(self.send(&first, hasty, &over), is_wanted, drive).await;
             ScopeGuard::into_inner(unsure);
             match answer {
                 Ok(answer) => return self.tell(first, later, answer),
