@@ -31,6 +31,7 @@ mod coalescer;
 mod config;
 mod connections;
 mod database;
+mod driver;
 mod held;
 #[cfg(feature = "conformance")]
 mod inspect;

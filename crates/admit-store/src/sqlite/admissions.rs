@@ -9,6 +9,7 @@ use admit::{
     Verdict,
 };
 use rusqlite::Connection;
+use scopeguard::ScopeGuard;
 use tokio::sync::oneshot;
 
 use super::takes::Shared;
@@ -29,9 +30,18 @@ impl AdmissionStore for SqliteStore {
         let (caller, answer) = oneshot::channel();
         let shared = self.takes.shared();
         self.writer.push(Admitting { asked, verdict: None, caller, shared }).map_err(TakeError::from)?;
-        let mut waiting = Waiting { answer, answered: false, store: self };
-        let answered = (&mut waiting.answer).await;
-        waiting.answered = true;
+        // If the caller goes away when its answer is there, what it was granted is undone.
+        let mut answer = scopeguard::guard(answer, |mut answer| {
+            answer.close();
+            if let Ok(Ok((Verdict::Run(ticket, _), asked))) = answer.try_recv() {
+                let shared = self.takes.shared();
+                if self.writer.push(Undoing { ticket, asked, shared: shared.clone() }).is_err() {
+                    shared.lose(); // The lease lapses.
+                }
+            }
+        });
+        let answered = (&mut *answer).await;
+        ScopeGuard::into_inner(answer);
         let answered = answered.unwrap_or_else(|_| Err(Failure::Ended.into()));
         Ok(answered.map(|(verdict, _)| verdict).map_err(unavailable).map_err(TakeError::from)?)
     }
@@ -102,28 +112,6 @@ impl Job for Admitting {
         match caller.send(answer.map(|verdict| (verdict, asked))) {
             Err(Ok((Verdict::Run(ticket, _), asked))) => Some(Box::new(Undoing { ticket, asked, shared })),
             _ => None,
-        }
-    }
-}
-
-/// A caller that waits. If it goes away when its answer is there, what it was granted is undone.
-struct Waiting<'s> {
-    answer: oneshot::Receiver<Answered>,
-    answered: bool,
-    store: &'s SqliteStore,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        self.answer.close();
-        if let Ok(Ok((Verdict::Run(ticket, _), asked))) = self.answer.try_recv() {
-            let shared = self.store.takes.shared();
-            if self.store.writer.push(Undoing { ticket, asked, shared: shared.clone() }).is_err() {
-                shared.lose(); // The lease lapses.
-            }
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use admit::{Bucket, Clock, Decision, MonotonicClock, Now, Take, Timestamp, Unavailable};
 use rusqlite::Connection;
+use scopeguard::ScopeGuard;
 use tokio::sync::oneshot;
 
 use super::buckets;
@@ -52,9 +53,18 @@ impl Takes {
         let (caller, answer) = oneshot::channel();
         let shared = self.shared.clone();
         self.writer.push(Taking { take, now, stamp, for_good, decided: None, caller, shared })?;
-        let mut waiting = Waiting { answer, answered: false, for_good, takes: self };
-        let answered = (&mut waiting.answer).await;
-        waiting.answered = true;
+        // If the caller goes away when its answer is there, what it was granted is given back.
+        let mut answer = scopeguard::guard(answer, |mut answer| {
+            answer.close();
+            if let Ok(Ok((Decision::Granted(_), take))) = answer.try_recv() {
+                let back = self.shared.abandoned(take, for_good);
+                if back.is_some_and(|back| self.writer.push(back).is_err()) {
+                    self.shared.lose();
+                }
+            }
+        });
+        let answered = (&mut *answer).await;
+        ScopeGuard::into_inner(answer);
         match answered {
             Ok(answered) => answered.map(|(decision, _)| decision).map_err(unavailable),
             Err(_) => Err(unavailable(Failure::Ended)),
@@ -109,29 +119,6 @@ impl Shared {
             return None;
         }
         Some(GivingBack { take, caller: None, shared: self.clone() })
-    }
-}
-
-/// A caller that waits. If it goes away when its answer is there, what it was granted is given back.
-struct Waiting<'t> {
-    answer: oneshot::Receiver<Answered>,
-    answered: bool,
-    for_good: bool,
-    takes: &'t Takes,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        self.answer.close();
-        if let Ok(Ok((Decision::Granted(_), take))) = self.answer.try_recv() {
-            let back = self.takes.shared.abandoned(take, self.for_good);
-            if back.is_some_and(|back| self.takes.writer.push(back).is_err()) {
-                self.takes.shared.lose();
-            }
-        }
     }
 }
 

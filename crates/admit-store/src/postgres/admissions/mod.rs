@@ -8,7 +8,6 @@ mod statement;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +22,7 @@ use tokio::time::timeout;
 
 use super::coalescer::{Coalescer, OfAll, Undone, is_held, is_of_one, may_be_done};
 use super::database::{CallError, Database};
+use super::driver::Driver;
 use super::held::Buckets;
 use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Queue, TooLong, Waits};
@@ -53,7 +53,7 @@ struct Shared {
 }
 
 /// A request that waits.
-struct Request {
+pub(super) struct Request {
     asked: Asked,
     since: Timestamp,
     caller: oneshot::Sender<Answered>,
@@ -146,54 +146,22 @@ impl Admissions {
     async fn admit(&self, asked: Asked) -> Result<Verdict, Unavailable> {
         let (caller, answer) = oneshot::channel();
         let (position, drive) = self.0.queue.push(Request { asked, since: self.0.clock.now(), caller })?;
-        drive.into_iter().for_each(|drive| self.spawn(drive));
-        let mut waiting = Waiting { answer, answered: false, admissions: self };
-        let answered = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await;
+        self.spawn(drive);
+        // If the caller goes away, what it was granted is undone.
+        let mut answer = scopeguard::guard(answer, |mut answer| {
+            answer.close();
+            self.0.gone.notify_waiters();
+            if let Ok(Ok((Verdict::Run(ticket, _), asked))) = answer.try_recv() {
+                self.undo(ticket, asked);
+            }
+        });
+        let answered = self.0.queue.answer(position, &mut answer, self.0.waits).await;
         let answered = answered.map_err(|too_long| Undone::from(too_long).unavailable())?;
-        waiting.answered = true;
+        ScopeGuard::into_inner(answer);
         match answered {
             Ok(answered) => Ok(answered?.0),
             Err(_) => Err(Undone::RuntimeEnded.unavailable()),
         }
-    }
-
-    fn spawn(&self, drive: Drive) {
-        // Also if the runtime ends before the task was ever polled: whoever waits in another runtime hears of it.
-        let admissions = self.clone();
-        let drive = scopeguard::guard(Some(drive), move |drive| {
-            if drive.is_some() {
-                drop(admissions.0.queue.abandon());
-            }
-        });
-        let admissions = self.clone();
-        tokio::spawn(async move { admissions.drive(drive).await });
-    }
-
-    /// Runs statement after statement, until nothing waits, or until another task drives.
-    async fn drive(self, mut drive: impl DerefMut<Target = Option<Drive>>) {
-        loop {
-            self.0.queue.gather(self.0.max_batch).await;
-            let next = |drive| {
-                self.0.queue.next_of_one_moment(drive, self.0.max_batch, |request| {
-                    (&request.asked.take, request.asked.now)
-                })
-            };
-            let Some((going_on, batch)) = drive.take().and_then(next) else { return };
-            *drive = Some(going_on);
-            self.run(batch, &mut drive).await;
-        }
-    }
-
-    async fn run(&self, mut batch: Vec<Request>, drive: &mut Option<Drive>) {
-        let begin = self.0.clock.now();
-        for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
-            late.fail(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable());
-        }
-        let takes = batch.iter().map(|request| &request.asked.take);
-        let still = async { Ok(self.0.coalescer.held().still(takes).await) };
-        let is_wanted = || batch.iter().any(Request::is_wanted);
-        let over = self.outlived(still, is_wanted, drive).await.unwrap_or_default();
-        self.settle(batch, false, over, drive).await;
     }
 
     /// What a statement comes to, also if nobody waits for it any more: then the drive is handed on, and nobody else waits
@@ -204,8 +172,7 @@ impl Admissions {
         is_wanted: impl Fn() -> bool,
         drive: &mut Option<Drive>,
     ) -> Result<T, CallError> {
-        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        outlived(statement, &self.0.gone, is_wanted, Unwanted::Cancelled, hand_on).await
+        outlived(statement, &self.0.gone, is_wanted, Unwanted::Cancelled, || self.spawn(drive.take())).await
     }
 
     /// Until all are answered, or wait again. Those that need one of the buckets that are passed `over` hear that somebody holds
@@ -292,9 +259,7 @@ impl Admissions {
 
     /// To be asked in a statement to come.
     fn put_back(&self, requests: Vec<Request>) {
-        if let Some(drive) = self.0.queue.put_back(requests) {
-            self.spawn(drive);
-        }
+        self.spawn(self.0.queue.put_back(requests));
     }
 
     fn verdict(&self, request: Request, verdict: Option<Verdict>) {
@@ -339,6 +304,37 @@ impl Admissions {
     }
 }
 
+impl Driver for Admissions {
+    type Operation = Request;
+
+    fn queue(&self) -> &Queue<Request> {
+        &self.0.queue
+    }
+
+    fn max_batch(&self) -> usize {
+        self.0.max_batch
+    }
+
+    fn takes(request: &Request) -> (&Take, Now) {
+        (&request.asked.take, request.asked.now)
+    }
+
+    async fn run(&self, mut batch: Vec<Request>, drive: &mut Option<Drive>) {
+        let begin = self.0.clock.now();
+        for late in batch.extract_if(.., |request| begin.since(request.since) > self.0.waits.to_begin) {
+            late.fail(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable());
+        }
+        let takes = batch.iter().map(|request| &request.asked.take);
+        let still = async { Ok(self.0.coalescer.held().still(takes).await) };
+        let is_wanted = || batch.iter().any(Request::is_wanted);
+        let over = self.outlived(still, is_wanted, drive).await.unwrap_or_default();
+        self.settle(batch, false, over, drive).await;
+    }
+
+    /// Their callers hear of it.
+    fn lose(&self, _: Vec<Request>) {}
+}
+
 impl Shared {
     fn not_freed(&self, error: &dyn std::error::Error) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
@@ -353,26 +349,6 @@ impl Request {
 
     fn fail(self, cause: Unavailable) {
         let _ = self.caller.send(Err(cause)); // Who went away needs no answer.
-    }
-}
-
-/// A caller that waits. If it goes away, what it was granted is undone.
-struct Waiting<'a> {
-    answer: oneshot::Receiver<Answered>,
-    answered: bool,
-    admissions: &'a Admissions,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        self.answer.close();
-        self.admissions.0.gone.notify_waiters();
-        if let Ok(Ok((Verdict::Run(ticket, _), asked))) = self.answer.try_recv() {
-            self.admissions.undo(ticket, asked);
-        }
     }
 }
 

@@ -10,7 +10,6 @@ mod statements;
 mod turn;
 
 use std::fmt;
-use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,6 +22,7 @@ use tokio_postgres::error::SqlState;
 
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
+use super::driver::Driver;
 use super::held::{Buckets, Held};
 use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
@@ -65,7 +65,7 @@ struct Shared {
     unanswered: AtomicU64,
 }
 
-struct Operation {
+pub(super) struct Operation {
     want: Want,
     /// For a take: of when it came.
     stamp: Option<Stamp>,
@@ -187,10 +187,17 @@ impl Coalescer {
         let caller = Some(caller);
         let position =
             self.push(Operation { want, stamp, take, now, since, for_good, again: false, caller })?;
-        let mut waiting = Waiting { answer, answered: false, for_good, coalescer: self };
-        let answered = self.0.queue.answer(position, &mut waiting.answer, self.0.waits).await;
+        // If the caller goes away, what it was granted is given back, unless it was taken for good.
+        let mut answer = scopeguard::guard(answer, |mut answer| {
+            answer.close();
+            self.0.gone.notify_waiters();
+            if let Ok(Ok((Outcome::Decided(Decision::Granted(_)), take))) = answer.try_recv() {
+                self.abandoned(take, for_good);
+            }
+        });
+        let answered = self.0.queue.answer(position, &mut answer, self.0.waits).await;
         let answered = answered.map_err(|too_long| Undone::from(too_long).unavailable())?;
-        waiting.answered = true;
+        ScopeGuard::into_inner(answer);
         match answered {
             Ok(answered) => Ok(answered?.0),
             Err(_) => Err(Undone::RuntimeEnded.unavailable()),
@@ -203,26 +210,8 @@ impl Coalescer {
         }
         let (position, drive) = self.0.queue.push(operation)?;
         self.0.came.notify_one();
-        drive.into_iter().for_each(|drive| self.spawn(drive));
+        self.spawn(drive);
         Ok(position)
-    }
-
-    fn spawn(&self, drive: Drive) {
-        // Also if the runtime ends before the task was ever polled: whoever waits in another runtime hears of it.
-        let coalescer = self.clone();
-        let drive = scopeguard::guard(Some(drive), move |drive| {
-            if drive.is_some() {
-                coalescer.lose(coalescer.0.queue.abandon());
-            }
-        });
-        let coalescer = self.clone();
-        tokio::spawn(async move { coalescer.drive(drive).await });
-    }
-
-    /// Nobody will do these. Their callers hear of it; what was to be given back stays spent.
-    fn lose(&self, operations: Vec<Operation>) {
-        let abandoned = operations.iter().filter(|operation| operation.caller.is_none()).count();
-        self.0.unanswered.fetch_add(abandoned as u64, Ordering::Relaxed);
     }
 
     /// Nobody waits for this take any more, and it was granted.
@@ -249,45 +238,6 @@ impl Coalescer {
         }
     }
 
-    /// Runs statement after statement, until nothing waits, or until another task drives.
-    async fn drive(self, mut drive: impl DerefMut<Target = Option<Drive>>) {
-        loop {
-            self.0.queue.gather(self.0.max_batch).await;
-            let next = |drive| {
-                self.0
-                    .queue
-                    .next_of_one_moment(drive, self.0.max_batch, |operation| (&operation.take, operation.now))
-            };
-            let Some((going_on, batch)) = drive.take().and_then(next) else { return };
-            *drive = Some(going_on);
-            if batch.iter().all(|operation| operation.again) {
-                let _ = timeout(PAUSE, self.0.came.notified()).await; // Either will do.
-            }
-            self.run(batch, &mut drive).await;
-        }
-    }
-
-    async fn run(&self, mut batch: Vec<Operation>, drive: &mut Option<Drive>) {
-        let begin = self.0.clock.now();
-        let is_late = |operation: &mut Operation| {
-            let waited = begin.since(operation.since);
-            operation.caller.is_some() && !operation.again && waited > self.0.waits.to_begin
-        };
-        for late in batch.extract_if(.., is_late) {
-            late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
-        }
-        let still = async { Ok(self.0.held.still(batch.iter().map(|operation| &operation.take)).await) };
-        let hand_on = || drive.take().into_iter().for_each(|drive| self.spawn(drive));
-        let over = self.outlived(&batch, still, hand_on).await.unwrap_or_default();
-        let other = if self.0.halves { other_half(&mut batch) } else { Vec::new() };
-        if other.is_empty() {
-            let turn = Turn::of(1, drive);
-            return self.settle(batch, Way::Paying, over, &mut Some(&turn)).await;
-        }
-        let turn = Turn::of(2, drive);
-        tokio::join!(self.settle_half(batch, over.clone(), &turn), self.settle_half(other, over, &turn));
-    }
-
     /// Whichever half is the last to end, or to have no callers left, hands the drive on.
     async fn settle_half(&self, half: Vec<Operation>, over: Buckets, turn: &Turn<'_>) {
         let mut turn = Some(turn);
@@ -297,7 +247,7 @@ impl Coalescer {
 
     /// The queue need not wait for this statement any more.
     fn hand_on(&self, turn: &mut Option<&Turn<'_>>) {
-        turn.take().and_then(Turn::leave).into_iter().for_each(|drive| self.spawn(drive));
+        self.spawn(turn.take().and_then(Turn::leave));
     }
 
     /// Until all are answered; those that need one of the buckets that are passed `over` hear that somebody holds it, and
@@ -327,7 +277,7 @@ impl Coalescer {
                             None => open.push(operation),
                         }
                     }
-                    self.0.queue.put_back(again).into_iter().for_each(|drive| self.spawn(drive));
+                    self.spawn(self.0.queue.put_back(again));
                     (batch, way) = (open, Way::Walking);
                 }
                 // Only those that need the bucket shall suffer.
@@ -417,6 +367,51 @@ impl Coalescer {
     }
 }
 
+impl Driver for Coalescer {
+    type Operation = Operation;
+
+    fn queue(&self) -> &Queue<Operation> {
+        &self.0.queue
+    }
+
+    fn max_batch(&self) -> usize {
+        self.0.max_batch
+    }
+
+    fn takes(operation: &Operation) -> (&Take, Now) {
+        (&operation.take, operation.now)
+    }
+
+    async fn run(&self, mut batch: Vec<Operation>, drive: &mut Option<Drive>) {
+        if batch.iter().all(|operation| operation.again) {
+            let _ = timeout(PAUSE, self.0.came.notified()).await; // Either will do.
+        }
+        let begin = self.0.clock.now();
+        let is_late = |operation: &mut Operation| {
+            let waited = begin.since(operation.since);
+            operation.caller.is_some() && !operation.again && waited > self.0.waits.to_begin
+        };
+        for late in batch.extract_if(.., is_late) {
+            late.answer(Err(Undone::from(TooLong::ToBegin(self.0.waits.to_begin)).unavailable()));
+        }
+        let still = async { Ok(self.0.held.still(batch.iter().map(|operation| &operation.take)).await) };
+        let over = self.outlived(&batch, still, || self.spawn(drive.take())).await.unwrap_or_default();
+        let other = if self.0.halves { other_half(&mut batch) } else { Vec::new() };
+        if other.is_empty() {
+            let turn = Turn::of(1, drive);
+            return self.settle(batch, Way::Paying, over, &mut Some(&turn)).await;
+        }
+        let turn = Turn::of(2, drive);
+        tokio::join!(self.settle_half(batch, over.clone(), &turn), self.settle_half(other, over, &turn));
+    }
+
+    /// Their callers hear of it; what was to be given back stays spent.
+    fn lose(&self, operations: Vec<Operation>) {
+        let abandoned = operations.iter().filter(|operation| operation.caller.is_none()).count();
+        self.0.unanswered.fetch_add(abandoned as u64, Ordering::Relaxed);
+    }
+}
+
 impl Operation {
     /// Whether it is to be done: a take that nobody waits for is not; what gives back is.
     fn is_wanted(&self) -> bool {
@@ -460,27 +455,6 @@ pub(super) fn may_be_done(error: &CallError) -> bool {
         CallError::Connection(ConnectionError::TimedOut(_)) | CallError::Answer(_) => true,
         // What the server fails it undoes, unless it ends the session.
         CallError::Statement(error) => error.code().is_none_or(outage::ends_sessions),
-    }
-}
-
-/// A caller that waits. If it goes away, what it was granted is given back, unless it was taken for good.
-struct Waiting<'c> {
-    answer: oneshot::Receiver<Answered>,
-    answered: bool,
-    for_good: bool,
-    coalescer: &'c Coalescer,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        self.answer.close();
-        self.coalescer.0.gone.notify_waiters();
-        if let Ok(Ok((Outcome::Decided(Decision::Granted(_)), take))) = self.answer.try_recv() {
-            self.coalescer.abandoned(take, self.for_good);
-        }
     }
 }
 
