@@ -48,6 +48,7 @@ mod shape;
 mod statement_error;
 mod sweep;
 mod tls;
+mod undone;
 
 use std::sync::Arc;
 

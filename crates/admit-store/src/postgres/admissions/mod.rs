@@ -20,13 +20,14 @@ use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
 
-use super::coalescer::{Coalescer, OfAll, Undone, is_held, is_of_one, may_be_done};
+use super::coalescer::Coalescer;
 use super::database::{CallError, Database};
 use super::driver::Driver;
 use super::held::Buckets;
 use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Queue, TooLong, Waits};
-use super::{PostgresConfig, PostgresStore, outage, records};
+use super::undone::{OfAll, Undone, is_held, is_of_one, may_be_done};
+use super::{PostgresConfig, PostgresStore, records};
 use statement::Answer;
 
 /// The most requests of one statement: some 40 ms of the server's work, most of it for new records.
@@ -222,11 +223,9 @@ impl Admissions {
                 }
                 Err(error) => {
                     self.fail(&first, &error);
-                    let error = OfAll(Arc::new(error));
-                    let kind = outage::kind(&error.0);
-                    let failed = || Unavailable::new("PostgreSQL", error.clone()).of_kind(kind);
+                    let error = OfAll::new(error);
                     self.put_back(later); // They were not in it.
-                    return first.into_iter().for_each(|request| request.fail(failed()));
+                    return first.into_iter().for_each(|request| request.fail(error.unavailable()));
                 }
             }
         }

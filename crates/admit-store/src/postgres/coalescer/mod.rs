@@ -6,6 +6,7 @@
 //! half of them has a statement.
 
 mod alone;
+mod operation;
 mod statements;
 mod turn;
 
@@ -14,25 +15,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use admit::{Clock, Decision, Key, MonotonicClock, Now, Take, Timestamp, Unavailable, UnavailableKind};
+use admit::{Clock, Decision, MonotonicClock, Now, Take, Unavailable};
 use scopeguard::ScopeGuard;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
 
+use super::PostgresConfig;
 use super::batch::{Outcome, Want};
 use super::database::{CallError, Database};
 use super::driver::Driver;
 use super::held::{Buckets, Held};
 use super::outlived::{Unwanted, outlived};
 use super::queue::{Drive, Position, Queue, QueueFull, TooLong, Waits};
-use super::{ConnectionError, PostgresConfig, outage};
+use super::undone::{OfAll, Undone, is_held, is_of_one, may_be_done};
 use crate::refusals::{Recalled, Refusals, Stamp};
+use operation::{Operation, other_half};
 use statements::{Statements, Way};
 use turn::Turn;
-
-/// The fewest operations that are worth two statements at once.
-const WORTH_TWO_STATEMENTS: usize = 256;
 
 /// The fewest connections with which a batch may have two: one is left for what else the store does.
 const ENOUGH_CONNECTIONS: usize = 3;
@@ -63,56 +62,6 @@ struct Shared {
     /// Some operation came.
     came: Notify,
     unanswered: AtomicU64,
-}
-
-pub(super) struct Operation {
-    want: Want,
-    /// For a take: of when it came.
-    stamp: Option<Stamp>,
-    take: Take,
-    now: Now,
-    since: Timestamp,
-    /// Whether a take stays debited if nobody waits for its answer.
-    for_good: bool,
-    /// Whether it waits again, as somebody held a bucket that it gives back to.
-    again: bool,
-    /// Who waits for the answer; nobody for what is given back of an abandoned take.
-    caller: Option<oneshot::Sender<Answered>>,
-}
-
-/// With the take, so that whoever finds it abandoned can give it back.
-type Answered = Result<(Outcome, Take), Unavailable>;
-
-/// A statement that failed for all that were in it.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error(transparent)]
-pub(super) struct OfAll(pub(super) Arc<CallError>);
-
-/// Why an operation was not done.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Undone {
-    #[error(transparent)]
-    TooLong(#[from] TooLong),
-    #[error("somebody else holds the bucket")]
-    Busy,
-    #[error("the runtime that ran the statements has ended")]
-    RuntimeEnded,
-}
-
-impl Undone {
-    pub(super) fn unavailable(self) -> Unavailable {
-        let kind = match self {
-            Self::TooLong(_) | Self::Busy => UnavailableKind::TimedOut,
-            Self::RuntimeEnded => UnavailableKind::Broken,
-        };
-        Unavailable::new("PostgreSQL", self).of_kind(kind)
-    }
-}
-
-impl From<QueueFull> for Unavailable {
-    fn from(full: QueueFull) -> Self {
-        Self::new("PostgreSQL", full).of_kind(UnavailableKind::Full)
-    }
 }
 
 impl Coalescer {
@@ -353,17 +302,14 @@ impl Coalescer {
     }
 
     fn fail(&self, batch: Vec<Operation>, error: CallError) {
-        let kind = outage::kind(&error);
-        let error = OfAll(Arc::new(error));
         // A take may have debited; what was to be given back of an abandoned one stays spent.
         let spent = |operation: &&Operation| match operation.want {
-            Want::Debit => may_be_done(&error.0),
+            Want::Debit => may_be_done(&error),
             Want::GiveBack => operation.caller.is_none(),
         };
         self.0.unanswered.fetch_add(batch.iter().filter(spent).count() as u64, Ordering::Relaxed);
-        for operation in batch {
-            operation.answer(Err(Unavailable::new("PostgreSQL", error.clone()).of_kind(kind)));
-        }
+        let error = OfAll::new(error);
+        batch.into_iter().for_each(|operation| operation.answer(Err(error.unavailable())));
     }
 }
 
@@ -409,52 +355,6 @@ impl Driver for Coalescer {
     fn lose(&self, operations: Vec<Operation>) {
         let abandoned = operations.iter().filter(|operation| operation.caller.is_none()).count();
         self.0.unanswered.fetch_add(abandoned as u64, Ordering::Relaxed);
-    }
-}
-
-impl Operation {
-    /// Whether it is to be done: a take that nobody waits for is not; what gives back is.
-    fn is_wanted(&self) -> bool {
-        self.want == Want::GiveBack || self.is_waited_for()
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.caller.as_ref().is_some_and(|caller| !caller.is_closed())
-    }
-
-    fn answer(self, answer: Answered) {
-        if let Some(caller) = self.caller {
-            let _ = caller.send(answer); // Nobody waits: it was not done.
-        }
-    }
-}
-
-/// Takes half of the buckets out of a large batch, for a statement that another of the server's processes works on. Nothing if a
-/// take needs several buckets, which may lie in both.
-fn other_half(batch: &mut Vec<Operation>) -> Vec<Operation> {
-    let halved = batch.len() >= WORTH_TWO_STATEMENTS && batch.iter().all(|one| one.take.lines().len() == 1);
-    let is_odd = |key: Key| key.as_bytes().iter().fold(0, |all, byte| all ^ byte) % 2 == 1;
-    let is_other = |one: &mut Operation| one.take.lines().iter().any(|line| is_odd(line.key));
-    if halved { batch.extract_if(.., is_other).collect() } else { Vec::new() }
-}
-
-/// Whether somebody held a row for longer than the lock timeout.
-pub(super) fn is_held(error: &CallError) -> bool {
-    error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
-}
-
-/// Whether the server found fault with what it was sent, and so may not with the rest of it.
-pub(super) fn is_of_one(error: &CallError) -> bool {
-    error.code().is_some_and(|code| ["22", "23"].contains(&&code.code()[..2]))
-}
-
-/// Whether the statement may have been committed all the same.
-pub(super) fn may_be_done(error: &CallError) -> bool {
-    match error {
-        CallError::Connection(ConnectionError::Pool(_)) => false, // It was not sent.
-        CallError::Connection(ConnectionError::TimedOut(_)) | CallError::Answer(_) => true,
-        // What the server fails it undoes, unless it ends the session.
-        CallError::Statement(error) => error.code().is_none_or(outage::ends_sessions),
     }
 }
 
