@@ -310,38 +310,49 @@ mod tests {
     use super::*;
 
     /// There are two ways to read a call, so that they could differ.
+    fn read_alike(call: &str) -> Option<String> {
+        let in_tree = parsed(call.as_bytes()).ok().and_then(|call| form(&call, "").ok());
+        let at_once = serde_json::from_str::<Object<RightForm>>(call).ok();
+        let at_once = at_once.and_then(|Object(right)| right.form()).map(|form| format!("{form:?}"));
+        assert_eq!(at_once, in_tree.map(|form| format!("{form:?}")), "{call}");
+        at_once
+    }
+
     #[test]
-    fn a_call_that_is_read_at_once_is_read_alike_in_its_tree() {
-        let of_tree = |call: &str| form(&parsed(call.as_bytes()).ok()?, "").ok();
-        let at_once = |call: &str| {
-            let right = serde_json::from_str::<Object<RightForm>>(call).ok();
-            right.and_then(|Object(right)| right.form())
-        };
-        for right in [
-            r#"{"budget":"a"}"#,
-            r#"{"budget":"a","key":"k","cost":2,"tenant":"t","plan":"p"}"#,
-            r#" { "key" : ["k", "\u00e9"] , "budget" : "a", "cost": 1e2 } "#,
-            r#"{"scope":"s","key":"k","rate":"1/hour"}"#,
-            r#"{"scope":"s","key":"k","rate":2,"burst":3.5,"cost":0}"#,
-            r#"{"scope":"s","key":"k","rate":"1/hour","burst":3}"#,
-        ] {
-            let read = at_once(right).map(|form| format!("{form:?}"));
-            assert!(read.is_some() && read == of_tree(right).map(|form| format!("{form:?}")), "{right}");
+    fn a_call_with_any_members_is_read_at_once_as_in_its_tree() {
+        let members: [(&str, &[&str]); 9] = [
+            ("budget", &["\"a\"", "7"]),
+            ("scope", &["\"s\"", "null"]),
+            ("key", &["\"k\"", "[\"k\", \"\\u00e9\"]", "null"]),
+            ("cost", &["2", "-1"]),
+            ("tenant", &["\"t\"", "null"]),
+            ("plan", &["\"p\""]),
+            ("rate", &["1e2", "\"1/hour burst 3\"", "true"]),
+            ("burst", &["3.5", "\"3\""]),
+            ("other", &["1"]),
+        ];
+        let mut calls = vec![String::new()];
+        for (member, values) in members {
+            let with = |call: &String| {
+                let each = values.iter().map(|value| format!("{call}, \"{member}\": {value}"));
+                each.collect::<Vec<_>>()
+            };
+            let more: Vec<String> = calls.iter().flat_map(with).collect();
+            calls.extend(more);
         }
-        for wrong in [
-            r#"[{"budget":"a"}]"#,
-            r#"{"budget":"a","budget":"a"}"#,
-            r#"{"budget":"a","key":null}"#,
-            r#"{"budget":"a","scope":"s","key":"k","rate":1,"burst":1}"#,
-            r#"{"budget":"a","burst":1}"#,
-            r#"{"budget":"a","other":1}"#,
-            r#"{"budget":"a","cost":-1}"#,
-            r#"{"budget":"a"}{}"#,
-            r#"{"scope":"s","key":"k"}"#,
-            r#"{"scope":"s","key":"k","rate":"1/hour","tenant":"t"}"#,
-            r#"{"key":"k"}"#,
-        ] {
-            assert!(at_once(wrong).is_none() && of_tree(wrong).is_none(), "{wrong}");
+        let read =
+            calls.iter().filter_map(|call| read_alike(&format!("{{{}}}", call.trim_start_matches(", "))));
+        // Of a budget: a key in two forms or none, with or without a cost, a tenant, a plan. Of a scope: a key in two
+        // forms, with or without a cost, a rate in two forms, with or without a burst.
+        assert_eq!(read.count(), 3 * 2 * 2 * 2 + 2 * 2 * 2 * 2);
+    }
+
+    #[test]
+    fn a_call_of_another_shape_is_read_at_once_as_in_its_tree() {
+        assert!(read_alike(" { \"key\" : \"k\" , \"budget\" : \"a\" } ").is_some());
+        for wrong in [r#"[{"budget":"a"}]"#, r#"{"budget":"a","budget":"a"}"#, r#"{"budget":"a"}{}"#, "7", ""]
+        {
+            assert_eq!(read_alike(wrong), None);
         }
     }
 }
