@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::case::{Bar, Case, Measure, Peer, Promise, Side, Sides, Unit};
 use crate::load::envoy::{DOMAIN, Envoy, OPEN, SHUT};
-use crate::load::web::ALLOWED;
+use crate::load::beside::ALLOWED;
 use crate::part::Part;
 use crate::servers::{Admit, tool};
 

@@ -1,10 +1,41 @@
 //! What is admitted while a service is under load.
 
 use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use futures::future::try_join_all;
 
 use crate::case::Accuracy;
+
+/// What every server is told to allow where accuracy is looked at.
+pub(crate) const ALLOWED: u64 = 50;
+/// How many callers ask at once, and how often each.
+const CALLERS: usize = 128;
+const TIMES: usize = 4;
+/// How long the load lasts beside which they ask.
+pub(crate) const LOADED: Duration = Duration::from_secs(2);
+
+/// How many of many requests at once, each of which `ask` makes and tells whether it was admitted, were so.
+///
+/// # Errors
+/// If one of them fails.
+pub(crate) async fn admitted<A>(ask: impl Fn() -> A + Clone + Send + 'static) -> Result<u64>
+where
+    A: Future<Output = Result<bool>> + Send,
+{
+    let callers = (0..CALLERS).map(|_| {
+        let ask = ask.clone();
+        tokio::spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..TIMES {
+                admitted += u64::from(ask().await?);
+            }
+            anyhow::Ok(admitted)
+        })
+    });
+    try_join_all(callers).await?.into_iter().sum()
+}
 
 /// Tallies fresh buckets, one after another, for as long as the load goes on, and at least one.
 ///

@@ -8,15 +8,13 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use futures::future::try_join_all;
 use prost::Message;
 use tokio::runtime::Handle;
 use tonic::transport::Channel;
 
-use super::beside::tally_beside;
+use super::beside::{ALLOWED, LOADED, admitted, tally_beside};
 use super::h2load::H2load;
 use super::limiter::fresh_salt;
-use super::web::{ALLOWED, CALLERS, LOADED, TIMES};
 use crate::case::{Accuracy, Side};
 
 /// The domain of all requests.
@@ -44,8 +42,8 @@ impl Envoy {
     /// Asks once what h2load asks, to which a refusal and an error are answers with 200 too.
     fn must_admit(&self) -> Result<()> {
         let asking = async {
-            let mut client = client(self.port).await?;
-            is_admitted(&mut client, request(OPEN, "one")).await
+            let client = client(self.port).await?;
+            is_admitted(client, request(OPEN, "one")).await
         };
         ensure!(self.runtime.block_on(asking)?, "an open budget refused");
         Ok(())
@@ -66,7 +64,9 @@ impl Side for Envoy {
         }
         let tally = || {
             let request = request(SHUT, &format!("bucket-{}", fresh_salt()));
-            let admitted = self.runtime.block_on(admitted(self.port, &request))?;
+            let client = self.runtime.block_on(client(self.port))?;
+            let ask = move || is_admitted(client.clone(), request.clone());
+            let admitted = self.runtime.block_on(admitted(ask))?;
             Ok(Accuracy { admitted, allowed: ALLOWED })
         };
         tally_beside(|| self.load(LOADED), tally).map(Some)
@@ -89,23 +89,7 @@ fn request(key: &str, value: &str) -> RateLimitRequest {
     }
 }
 
-/// How many of many such requests at once are admitted.
-async fn admitted(port: u16, request: &RateLimitRequest) -> Result<u64> {
-    let client = client(port).await?;
-    let callers = (0..CALLERS).map(|_| {
-        let (mut client, request) = (client.clone(), request.clone());
-        tokio::spawn(async move {
-            let mut admitted = 0;
-            for _ in 0..TIMES {
-                admitted += u64::from(is_admitted(&mut client, request.clone()).await?);
-            }
-            anyhow::Ok(admitted)
-        })
-    });
-    try_join_all(callers).await?.into_iter().sum()
-}
-
-async fn is_admitted(client: &mut Client, request: RateLimitRequest) -> Result<bool> {
+async fn is_admitted(mut client: Client, request: RateLimitRequest) -> Result<bool> {
     match client.should_rate_limit(request).await?.into_inner().overall_code() {
         Code::Ok => Ok(true),
         Code::OverLimit => Ok(false),

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use futures::future::try_join_all;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -12,18 +11,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::runtime::Handle;
 
-use super::beside::tally_beside;
+use super::beside::{ALLOWED, LOADED, admitted, tally_beside};
 use super::limiter::fresh_salt;
 use super::wrk::Wrk;
 use crate::case::{Accuracy, Side};
-
-/// What every server is told to allow where accuracy is looked at.
-pub(crate) const ALLOWED: u64 = 50;
-/// How many callers ask at once, and how often each.
-pub(crate) const CALLERS: usize = 128;
-pub(crate) const TIMES: usize = 4;
-/// How long the load lasts beside which they ask.
-pub(crate) const LOADED: Duration = Duration::from_secs(2);
 
 /// A request about the bucket of a name, with a budget of [`ALLOWED`].
 pub(crate) type Ask = Box<dyn Fn(&str) -> Result<Request<Full<Bytes>>>>;
@@ -49,7 +40,7 @@ impl Web {
     /// Asks once what wrk asks: what is refused, or wrong, may have the same status.
     fn must_admit(&self) -> Result<()> {
         let request = self.wrk.request()?;
-        let admits = self.runtime.block_on(is_admitted(&client(), request))?;
+        let admits = self.runtime.block_on(is_admitted(client(), request))?;
         ensure!(admits, "an open budget refused at {}", self.wrk.url);
         Ok(())
     }
@@ -70,7 +61,9 @@ impl Side for Web {
         let Some(ask) = &self.ask else { return Ok(None) };
         let tally = || {
             let request = ask(&format!("bucket-{}", fresh_salt()))?;
-            let admitted = self.runtime.block_on(admitted(&request))?;
+            let client = client();
+            let ask = move || is_admitted(client.clone(), request.clone());
+            let admitted = self.runtime.block_on(admitted(ask))?;
             Ok(Accuracy { admitted, allowed: ALLOWED })
         };
         let wrk = &self.wrk;
@@ -84,24 +77,8 @@ fn client() -> Http {
     Client::builder(TokioExecutor::new()).build_http()
 }
 
-/// How many of many such requests at once are admitted.
-async fn admitted(request: &Request<Full<Bytes>>) -> Result<u64> {
-    let client = client();
-    let callers = (0..CALLERS).map(|_| {
-        let (client, request) = (client.clone(), request.clone());
-        tokio::spawn(async move {
-            let mut admitted = 0;
-            for _ in 0..TIMES {
-                admitted += u64::from(is_admitted(&client, request.clone()).await?);
-            }
-            anyhow::Ok(admitted)
-        })
-    });
-    try_join_all(callers).await?.into_iter().sum()
-}
-
 /// By the status of the answer; throttlecrab tells it in the body.
-async fn is_admitted(client: &Http, request: Request<Full<Bytes>>) -> Result<bool> {
+async fn is_admitted(client: Http, request: Request<Full<Bytes>>) -> Result<bool> {
     let response = client.request(request).await?;
     let status = response.status();
     let body = response.into_body().collect().await?.to_bytes();

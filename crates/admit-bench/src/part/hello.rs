@@ -16,7 +16,7 @@ use tower_governor::key_extractor::KeyExtractor;
 use tower_governor::{GovernorError, GovernorLayer};
 
 use super::Layer;
-use crate::load::web::ALLOWED;
+use crate::load::beside::ALLOWED;
 
 const USER: &str = "x-user";
 
