@@ -24,12 +24,17 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
+use mimalloc::MiMalloc;
 use tokio::runtime::Runtime;
 
 use machine::Machine;
 use progress::Progress;
 use report::{document, json, picture, table};
 use rounds::{Outcome, Plan};
+
+/// Admit's own program has it, so its peers in Rust have it too.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Admit side by side with its peers.
 #[derive(Parser)]

@@ -13,9 +13,14 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit};
+use mimalloc::MiMalloc;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
+
+/// As `admit` has.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// How many counters it keeps.
 const COUNTERS: u64 = 100_000;
