@@ -23,6 +23,7 @@ pub struct StoreMetrics {
     errors: Family<KindLabel, Counter>,
     up: Gauge,
     unanswered: Counter,
+    remembered: Counter,
     clock: Arc<MonotonicClock>,
 }
 
@@ -71,12 +72,19 @@ impl StoreMetrics {
             "Takes that may have debited their buckets, and were granted to nobody",
             unanswered.clone(),
         );
-        Self { seconds, errors, up, unanswered, clock: Arc::new(MonotonicClock::start()) }
+        let remembered = Counter::default();
+        registry.register(
+            "admit_store_remembered_refusals",
+            "Takes that were refused by what the process remembers, and the store not asked",
+            remembered.clone(),
+        );
+        Self { seconds, errors, up, unanswered, remembered, clock: Arc::new(MonotonicClock::start()) }
     }
 
     /// What the store counts itself, for who asks next.
     pub fn counts(&self, store: &AnyStore) {
         self.unanswered.inner().fetch_max(store.unanswered_takes(), Ordering::Relaxed);
+        self.remembered.inner().fetch_max(store.remembered_refusals(), Ordering::Relaxed);
     }
 
     /// A call begins.

@@ -49,6 +49,24 @@ async fn a_program_tells_how_it_stands() {
     assert!(code == 2 && said.contains("cannot be asked"), "{said}");
 }
 
+/// Nothing told how many takes the store was spared.
+#[tokio::test]
+async fn refusals_that_need_no_store_are_counted() {
+    let directory = place(&POLICY.replace("3600/hour", "1/hour burst 1"));
+    let serving = Serving::start(&directory, &["admit.toml"]).await;
+    let remembered = async || {
+        let metrics = serving.ask_admin("/metrics").await.1;
+        let mut lines = metrics.lines();
+        let name = "admit_store_remembered_refusals_total ";
+        lines.find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok()).unwrap()
+    };
+    // The second is refused by the store.
+    for (status, spared) in [(200, 0), (429, 0), (429, 1), (429, 2)] {
+        assert_eq!((serving.get("/authorize").await.0, remembered().await), (status, spared));
+    }
+    serving.stop().await;
+}
+
 /// `admit status` spoke HTTP in the clear alone: an admin listener with a certificate could not be asked, and one that asks
 /// for its clients' even less.
 #[tokio::test]

@@ -93,6 +93,19 @@ impl AnyStore {
         }
     }
 
+    /// How many takes this process refused by what it remembers of their buckets since the store was opened, without asking it.
+    /// In memory there are none.
+    pub fn remembered_refusals(&self) -> u64 {
+        match self {
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => 0,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => store.remembered_refusals(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.remembered_refusals(),
+        }
+    }
+
     /// The buckets of a scope in the order of their keys, those behind `after`, as many as `limit` and no more than
     /// [`MAX_LISTED`].
     ///

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ const KEPT: Duration = Duration::from_secs(10);
 pub(crate) struct Refusals {
     places: Box<[Mutex<Place>]>,
     hasher: RandomState,
+    recalled: AtomicU64,
 }
 
 #[derive(Default)]
@@ -65,7 +67,7 @@ impl Refusals {
     /// Remembers up to `places` buckets; with none, nothing.
     pub(crate) fn new(places: usize) -> Self {
         let places = (0..places).map(|_| Mutex::default()).collect();
-        Self { places, hasher: RandomState::new() }
+        Self { places, hasher: RandomState::new(), recalled: AtomicU64::new(0) }
     }
 
     /// Whether the buckets of a take, as they were seen, cannot pay for it. `local` is a clock of this process that never
@@ -85,6 +87,7 @@ impl Refusals {
         match refused_at(&seen, now, local) {
             Some(earliest) if seen.len() == take.lines().len() => {
                 let buckets: Vec<Option<Bucket>> = seen.iter().map(|(_, bucket, _)| *bucket).collect();
+                self.recalled.fetch_add(1, Ordering::Relaxed);
                 // By the earliest moment that it may be, so that no wait is told too short.
                 Recalled::Refused(take.refused(earliest, &buckets))
             }
@@ -96,6 +99,11 @@ impl Refusals {
                 Recalled::Unknown(self.stamp(take))
             }
         }
+    }
+
+    /// How many takes were refused so.
+    pub(crate) fn recalled(&self) -> u64 {
+        self.recalled.load(Ordering::Relaxed)
     }
 
     fn stamp(&self, take: &Take) -> Stamp {

@@ -6,8 +6,8 @@ use anyhow::{Result, anyhow};
 use tokio::runtime::Handle;
 
 use crate::case::{Bar, Case, Measure, Peer, Promise, Side, Sides, Unit};
-use crate::load::envoy::{DOMAIN, Envoy, OPEN, SHUT};
 use crate::load::beside::ALLOWED;
+use crate::load::envoy::{DOMAIN, Envoy, OPEN, SHUT};
 use crate::part::Part;
 use crate::servers::{Admit, tool};
 

@@ -112,6 +112,11 @@ impl PostgresStore {
         self.coalescer.unanswered() + self.admissions.unanswered()
     }
 
+    /// How many takes were refused from memory since the store was opened, without a look at the database.
+    pub fn remembered_refusals(&self) -> u64 {
+        self.coalescer.refusals().recalled()
+    }
+
     /// A handle of the same tables and connections that holds takes to other rules. Handles with the rules before go on.
     /// New scopes are added to the constraint of the table, and a longer retention is kept for every sweep, as at the start.
     ///

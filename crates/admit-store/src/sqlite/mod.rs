@@ -200,6 +200,11 @@ impl SqliteStore {
         self.takes.unanswered()
     }
 
+    /// How many takes were refused from memory since the store was opened, without a look at the file.
+    pub fn remembered_refusals(&self) -> u64 {
+        self.takes.refusals().recalled()
+    }
+
     /// Debits all charges, or none. What nobody waits for any more is given back unless it is taken `for_good`.
     pub(crate) async fn decide(
         &self,
