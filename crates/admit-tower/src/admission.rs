@@ -237,9 +237,9 @@ impl<S: IdempotencyStore, P: IdempotencyPolicy> IdempotencyLayer<S, P> {
                     match attempted {
                         Ok(Attempt::Ran(ran)) => return Ok(ran),
                         Ok(Attempt::Unpaid(why)) => {
-                            // The one step that failed was also to ask for the record.
-                            if let Err(TakeError::Unavailable(cause)) = &why {
-                                let _ = self.unavailable(cause, &id);
+                            // The one step that failed was also to ask for the record. The ledger logs it.
+                            if let Err(TakeError::Unavailable(_)) = &why {
+                                self.tell(Keyed::Unavailable);
                             }
                             let problem = ledger.run_is_not_paid(parts, why).await;
                             return Err(problem.map_or(Rejection::Internal.into(), Stopped::Problem));
