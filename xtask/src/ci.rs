@@ -14,12 +14,19 @@ use crate::tools::{DENY, TYPOS, command};
 /// How long fetching the advisories may take before they are given up: a network that drops packets never says no.
 const FETCH_LIMIT: Duration = Duration::from_secs(60);
 
+/// Features with which the crate of stores is used, each alone.
+const STORES: [&str; 3] = ["memory", "sqlite", "postgres"];
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     let may_install = !options.no_install;
     step(&mut cargo(&["fmt", "--all", "--check"]))?;
     let typos = TYPOS.program(may_install)?;
     step(&mut command(typos, &[]))?;
     step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))?;
+    for store in STORES {
+        let alone = ["clippy", "-p", "admit-store", "--no-default-features", "--features", store];
+        step(cargo(&alone).args(["--", "-D", "warnings"]))?;
+    }
     let mut doc = cargo(&["doc", "--workspace", "--all-features", "--no-deps"]);
     step(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     deny(DENY.program(may_install)?)?;

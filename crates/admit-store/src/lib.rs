@@ -36,9 +36,17 @@
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
 mod any;
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres")),
+    expect(unreachable_code, unused_variables, reason = "memory alone keeps nothing")
+)]
 mod api_keys;
 mod leader;
 #[cfg(any(feature = "memory", feature = "sqlite", feature = "postgres"))]
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres")),
+    expect(unused_variables, reason = "memory alone keeps nothing")
+)]
 mod operations;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod refusals;
