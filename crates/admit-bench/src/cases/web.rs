@@ -34,9 +34,11 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A service that says hello with our layer, without one, and with that of tower_governor.
+/// A service that says hello with our layer, without one, with ours that tells clients nothing, and with that of
+/// tower_governor, which does not either.
 fn layer(runtime: &Handle) -> Result<Sides> {
-    let (with, without, governed) = (hello("admit")?, hello("none")?, hello("tower-governor"));
+    let (with, without, silent) = (hello("admit")?, hello("none")?, hello("admit-silent")?);
+    let governed = hello("tower-governor");
     let hello = |part: &Part, limits: bool| {
         let url = |path: &str| format!("http://127.0.0.1:{}/{path}", part.port());
         let ask = limits.then(|| get(url("shut")));
@@ -45,9 +47,10 @@ fn layer(runtime: &Handle) -> Result<Sides> {
     let ours = hello(&with, true);
     let peers = vec![
         Peer::new("without it", Some(Bar::AtLeast(0.95)), Ok(hello(&without, false))),
+        Peer::new("the layer without fields", None, Ok(hello(&silent, true))),
         Peer::new("tower_governor", None, governed.as_ref().map(|part| hello(part, true)).map_err(told)),
     ];
-    Ok(Sides { ours, peers, servers: Box::new((with, without, governed)) })
+    Ok(Sides { ours, peers, servers: Box::new((with, without, silent, governed)) })
 }
 
 fn hello(layer: &str) -> Result<Part> {

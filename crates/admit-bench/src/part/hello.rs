@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use admit::{Budget, Key, Rules, Scope};
 use admit_store::memory::MemoryStore;
-use admit_tower::{BudgetLayer, Limiter, Quota};
+use admit_tower::{BudgetLayer, Dialect, Limiter, Quota};
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::routing::get;
@@ -25,10 +25,11 @@ pub(super) fn run(layer: Layer) -> Result<()> {
     let (open, shut) = (hello("/open"), hello("/shut"));
     let app = match layer {
         Layer::None => open.merge(shut),
-        Layer::Admit => {
+        Layer::Admit | Layer::AdmitSilent => {
+            let dialect = if let Layer::AdmitSilent = layer { Dialect::None } else { Dialect::default() };
             let store = MemoryStore::new(Rules::new([OPEN, SHUT])?);
             let admit = |scope: Scope, budget: Budget| {
-                BudgetLayer::new(Limiter::new(store.clone()), move |request: &Parts| {
+                BudgetLayer::new(Limiter::new(store.clone()).dialect(dialect), move |request: &Parts| {
                     let user = request.headers.get(USER).map_or(&b""[..], |user| user.as_bytes());
                     vec![Quota::new(
                         scope.clone(),

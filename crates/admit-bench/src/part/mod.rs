@@ -33,6 +33,8 @@ pub(crate) enum Task {
 pub(crate) enum Layer {
     None,
     Admit,
+    /// Without fields that tell clients their limits.
+    AdmitSilent,
     TowerGovernor,
 }
 
