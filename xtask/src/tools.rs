@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use admit_testbed::{target_dir, tools_dir};
+use admit_testbed::{python_dir, target_dir, tools_dir};
 use anyhow::{Result, bail};
 
 use crate::packages;
@@ -131,9 +131,10 @@ impl Tool {
     }
 
     fn installed(&self) -> Option<PathBuf> {
-        let local = [tools_dir().join("bin"), tools_dir().join("python/bin")];
+        let built = tools_dir().join("bin");
+        let ready_made = self.python.map(|package| python_dir(package).join("bin"));
         std::iter::once(PathBuf::from(self.program))
-            .chain(local.map(|dir| dir.join(self.program)))
+            .chain([built].into_iter().chain(ready_made).map(|dir| dir.join(self.program)))
             .find(|program| succeeds(Command::new(program).args(self.version_args())))
     }
 
@@ -144,9 +145,7 @@ impl Tool {
     fn install(&self) -> Result<()> {
         let dir = tools_dir();
         if let Some(package) = self.python {
-            let mut pip = Command::new("python3");
-            pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--target"]).arg(dir.join("python"));
-            if step(pip.arg(package)).is_ok() {
+            if packages::pip(package).is_ok() {
                 return Ok(());
             }
             say(format!("no ready-made {}; building it instead", self.program));

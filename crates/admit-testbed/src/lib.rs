@@ -28,5 +28,5 @@ pub use home::Home;
 pub use pgbouncer::PgBouncer;
 pub use port::Port;
 pub use postgres::{Postgres, Shutdown};
-pub use programs::{PostgresPrograms, Programs, target_dir, tools_dir};
+pub use programs::{PostgresPrograms, Programs, python_dir, target_dir, tools_dir};
 pub use proxy::{Proxy, ProxyServer};

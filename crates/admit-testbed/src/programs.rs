@@ -34,6 +34,12 @@ pub fn tools_dir() -> PathBuf {
     target_dir().join("tools")
 }
 
+/// Where `cargo xtask` puts a package of Python. Each has a directory of its own, as pip puts no second one beside what is
+/// in a `bin` already.
+pub fn python_dir(package: &str) -> PathBuf {
+    tools_dir().join("python").join(package)
+}
+
 /// The programs that the test servers run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Programs {

