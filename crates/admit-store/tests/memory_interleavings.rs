@@ -9,11 +9,14 @@ mod primitives {
     /// Without a random seed, so that an order which fails can be tried again.
     pub(super) use foldhash::fast::FixedState as RandomState;
     pub(super) use shuttle::sync::atomic::{AtomicUsize, Ordering};
-    pub(super) use shuttle::sync::{Mutex, MutexGuard};
-    pub(super) use std::sync::PoisonError;
+    pub(super) use shuttle::sync::{Mutex as Lock, MutexGuard as Guard};
 
     /// Few, so that there are few orders.
     pub(super) const SHARDS: usize = 2;
+
+    pub(super) fn lock<T>(of: &Lock<T>) -> Guard<'_, T> {
+        of.lock().unwrap()
+    }
 }
 
 #[path = "../src/memory/buckets.rs"]

@@ -1,17 +1,14 @@
 //! The memory store against governor, in this process.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use admit::{Charge, Key, Now};
 use admit_store::memory::MemoryStore;
-use anyhow::{Context, Result};
-use governor::{Quota, RateLimiter};
+use anyhow::Result;
 
 use crate::case::{Bar, Case, Measure, Peer, Promise, Sides, Unit};
 use crate::load::limiter::{SCOPE, fresh_salt, keys, open, rules, tight, zipf};
-use crate::load::threads::{Check, Threads};
+use crate::load::threads::{Check, Threads, governor};
 
 const MEASURES: &[Measure] = &[Measure::new("time a take", Unit::Nanoseconds)];
 
@@ -56,16 +53,4 @@ fn admit(burst: Option<u32>) -> Result<Check> {
         let decision = store.take_now(std::slice::from_ref(&charge), Now::Store);
         decision.is_ok_and(|decision| decision.is_granted())
     }))
-}
-
-/// An empty limiter on a DashMap, likewise.
-fn governor(burst: Option<u32>) -> Result<Check> {
-    let quota = match burst {
-        None => Quota::per_second(NonZeroU32::new(1_000_000_000).context("not zero")?),
-        Some(burst) => Quota::with_period(Duration::from_secs(3_600))
-            .context("a period of zero")?
-            .allow_burst(NonZeroU32::new(burst).context("a burst of zero")?),
-    };
-    let limiter = RateLimiter::dashmap(quota);
-    Ok(Box::new(move |key| limiter.check_key(key).is_ok()))
 }

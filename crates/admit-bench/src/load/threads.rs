@@ -1,12 +1,14 @@
 //! Threads that call a function of this process.
 #![allow(clippy::disallowed_methods)] // A bench reads the clock and ends when its time is over.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use admit::Key;
-use anyhow::Result;
+use anyhow::{Context, Result};
+use governor::{Quota, RateLimiter};
 
 use super::limiter::allowed;
 use crate::case::{Accuracy, Side};
@@ -86,4 +88,16 @@ impl Side for Threads {
         let allowed = allowed(asked, self.buckets, burst.into());
         Ok(Some(Accuracy { admitted: granted.into_inner(), allowed }))
     }
+}
+
+/// A limiter of governor on a DashMap, whose buckets hold `burst` tokens, or any number.
+pub(crate) fn governor(burst: Option<u32>) -> Result<Check> {
+    let quota = match burst {
+        None => Quota::per_second(NonZeroU32::new(1_000_000_000).context("not zero")?),
+        Some(burst) => Quota::with_period(Duration::from_secs(3_600))
+            .context("a period of zero")?
+            .allow_burst(NonZeroU32::new(burst).context("a burst of zero")?),
+    };
+    let limiter = RateLimiter::dashmap(quota);
+    Ok(Box::new(move |key| limiter.check_key(key).is_ok()))
 }

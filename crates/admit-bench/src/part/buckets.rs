@@ -8,8 +8,10 @@ use admit_store::memory::{Limits, MemoryStore};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::Whose;
 use crate::case::Accuracy;
 use crate::load::limiter::{SCOPE, allowed, fresh_salt, keys, rules, tight, uniform};
+use crate::load::threads::governor;
 
 /// What a bucket holds: more than is taken from it, and it is never full again.
 const BURST: u64 = 1 << 40;
@@ -42,17 +44,40 @@ pub(crate) enum Answer {
     Tallied(Accuracy),
 }
 
-pub(super) fn run(buckets: u64) -> Result<()> {
-    let limits = Limits { max_buckets: buckets as usize + TALLIED.0, ..Limits::default() };
+pub(super) fn run(whose: Whose, buckets: u64) -> Result<()> {
+    match whose {
+        Whose::Admit => {
+            let limits = Limits { max_buckets: buckets as usize + TALLIED.0, ..Limits::default() };
+            let store = MemoryStore::with_limits(rules()?, limits);
+            let budget = tight(BURST)?;
+            let open = |key| take(&store, key, budget);
+            hold(buckets, open, || tally(|burst| beside(&store, burst)))
+        }
+        Whose::Governor => {
+            let open = governor(None)?;
+            let fresh = |burst: u64| governor(Some(burst as u32)).map(|check| move |key| Ok(check(&key)));
+            hold(buckets, |key| Ok(open(&key)), || tally(fresh))
+        }
+    }
+}
+
+/// Makes buckets, and takes from them as it is told.
+fn hold(
+    buckets: u64,
+    take: impl Fn(Key) -> Result<bool>,
+    tally: impl Fn() -> Result<Accuracy>,
+) -> Result<()> {
+    let must_take = |key| {
+        ensure!(take(key)?, "an open budget refused");
+        Ok(())
+    };
     let before = resident_bytes()?;
-    let store = MemoryStore::with_limits(rules()?, limits);
-    let budget = tight(BURST)?;
-    (0..buckets).try_for_each(|bucket| must_take(&store, key(bucket), budget))?;
-    ensure!(store.bucket_count() as u64 == buckets, "buckets are missing");
-    let bytes = resident_bytes()?.saturating_sub(before) as f64 / buckets as f64;
+    (0..buckets).try_for_each(|bucket| must_take(key(bucket)))?;
     let mut turn = 0;
     super::serve(|order| match order {
         Order::Run { milliseconds } => {
+            // By then the allocator has given back what was left as the table grew.
+            let bytes = resident_bytes()?.saturating_sub(before) as f64 / buckets as f64;
             let (mut taking, mut takes) = (Duration::ZERO, 0);
             while taking < Duration::from_millis(milliseconds) {
                 let drawn = turn..turn + DRAWN;
@@ -60,32 +85,33 @@ pub(super) fn run(buckets: u64) -> Result<()> {
                 turn += DRAWN;
                 for chunk in drawn.chunks(CHUNK) {
                     let started = Instant::now();
-                    chunk.iter().try_for_each(|&key| must_take(&store, key, budget))?;
+                    chunk.iter().try_for_each(|&key| must_take(key))?;
                     taking += started.elapsed();
                     takes += chunk.len();
                 }
             }
             Ok(Answer::Ran { nanoseconds: taking.as_secs_f64() * 1e9 / takes as f64, bytes })
         }
-        Order::Tally => Ok(Answer::Tallied(tally(&store)?)),
+        Order::Tally => Ok(Answer::Tallied(tally()?)),
     })
 }
 
-/// Beside the buckets that are there.
-fn tally(store: &MemoryStore) -> Result<Accuracy> {
+/// By takes of one from fresh buckets of a burst.
+fn tally<T: Fn(Key) -> Result<bool>>(fresh: impl Fn(u64) -> Result<T>) -> Result<Accuracy> {
     let (buckets, burst, requests) = TALLIED;
-    let (fresh, budget) = (keys(fresh_salt(), buckets as u64), tight(burst)?);
+    let (keys, take) = (keys(fresh_salt(), buckets as u64), fresh(burst)?);
     let asked = || (0..requests).map(|turn| uniform(turn, buckets));
     let mut admitted = 0;
     for bucket in asked() {
-        admitted += u64::from(take(store, fresh[bucket], budget)?);
+        admitted += u64::from(take(keys[bucket])?);
     }
     Ok(Accuracy { admitted, allowed: allowed(asked(), buckets, burst) })
 }
 
-fn must_take(store: &MemoryStore, key: Key, budget: Budget) -> Result<()> {
-    ensure!(take(store, key, budget)?, "an open budget refused");
-    Ok(())
+/// Takes from fresh buckets of a store that has others.
+fn beside(store: &MemoryStore, burst: u64) -> Result<impl Fn(Key) -> Result<bool>> {
+    let budget = tight(burst)?;
+    Ok(move |key| take(store, key, budget))
 }
 
 fn take(store: &MemoryStore, key: Key, budget: Budget) -> Result<bool> {
@@ -115,8 +141,9 @@ mod tests {
     #[test]
     fn fresh_buckets_grant_what_they_hold_beside_those_that_are_there() {
         let store = MemoryStore::with_limits(rules().unwrap(), Limits::default());
-        (0..10).for_each(|bucket| must_take(&store, key(bucket), tight(BURST).unwrap()).unwrap());
-        let Accuracy { admitted, allowed } = tally(&store).unwrap();
+        let budget = tight(BURST).unwrap();
+        (0..10).for_each(|bucket| assert!(take(&store, key(bucket), budget).unwrap()));
+        let Accuracy { admitted, allowed } = tally(|burst| beside(&store, burst)).unwrap();
         assert!(admitted == allowed && allowed < TALLIED.2, "{admitted} of {allowed}");
     }
 }

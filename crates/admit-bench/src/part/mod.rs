@@ -21,11 +21,18 @@ pub(crate) enum Task {
     /// Takes from a bucket on PostgreSQL, as it is told line by line.
     Takes { url: String, callers: usize },
     /// Holds buckets in memory, and takes from them.
-    Buckets { count: u64 },
+    Buckets { whose: Whose, count: u64 },
     /// An HTTP service behind a layer.
     Hello { layer: Layer },
     /// A rate limit service for Envoy whose every answer is OK.
     Envoy,
+}
+
+/// Who holds the buckets.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Whose {
+    Admit,
+    Governor,
 }
 
 /// What stands before the service.
@@ -42,7 +49,7 @@ pub(crate) enum Layer {
 pub(crate) fn run(task: Task) -> Result<()> {
     match task {
         Task::Takes { url, callers } => takes::run(&url, callers),
-        Task::Buckets { count } => buckets::run(count),
+        Task::Buckets { whose, count } => buckets::run(whose, count),
         Task::Hello { layer } => hello::run(layer),
         Task::Envoy => envoy::run(),
     }

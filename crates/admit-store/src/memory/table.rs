@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hash};
 
 use smallvec::SmallVec;
 
-use super::primitives::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError, RandomState, SHARDS};
+use super::primitives::{AtomicUsize, Guard, Lock, Ordering, RandomState, SHARDS, lock};
 use super::slots::Slots;
 
 /// The most places that one call of [`Table::evict`] looks at, so that no take pays for a scan of the whole table.
@@ -24,7 +24,7 @@ pub(super) struct Table<K, V> {
 
 /// On a cache line of its own, so that who locks one shard does not slow down who locks the next.
 #[repr(align(64))]
-struct Shard<K, V>(Mutex<Entries<K, V>>);
+struct Shard<K, V>(Lock<Entries<K, V>>);
 
 struct Entries<K, V> {
     slots: Slots<K, V>,
@@ -42,7 +42,7 @@ pub(super) struct LockedOne<'a, K, V> {
     /// Not a copy, for which each take would wait until the key is written.
     key: &'a K,
     hash: u64,
-    entries: MutexGuard<'a, Entries<K, V>>,
+    entries: Guard<'a, Entries<K, V>>,
     place: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct LockedOne<'a, K, V> {
 pub(super) struct Locked<'a, K, V> {
     table: &'a Table<K, V>,
     keys: &'a [K],
-    guards: SmallVec<[MutexGuard<'a, Entries<K, V>>; 4]>,
+    guards: SmallVec<[Guard<'a, Entries<K, V>>; 4]>,
     /// Where each key is.
     spots: SmallVec<[Spot; 4]>,
 }
@@ -64,7 +64,7 @@ struct Spot {
 
 impl<K: Copy + Eq + Hash, V> Table<K, V> {
     pub(super) fn new(max: usize) -> Self {
-        let shard = |_| Shard(Mutex::new(Entries { slots: Slots::new(), hand: 0 }));
+        let shard = |_| Shard(Lock::new(Entries { slots: Slots::new(), hand: 0 }));
         Self {
             shards: std::array::from_fn(shard),
             hasher: RandomState::default(),
@@ -177,8 +177,8 @@ fn shard_of(hash: u64) -> usize {
 impl<K, V> Shard<K, V> {
     /// A panic while a lock is held leaves whole entries behind: each is written in one step.
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, Entries<K, V>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Entries<K, V>> {
+        lock(&self.0)
     }
 }
 
