@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admit::{Cost, Timestamp};
+use admit::Cost;
 use http::HeaderMap;
 
 use crate::Quota;
@@ -16,7 +16,6 @@ pub struct Admitted {
     /// What was debited, and what each debit left: nothing for a request that was let through while the store
     /// could not answer.
     pub(crate) debits: Arc<Vec<(Quota, Option<f64>)>>,
-    pub(crate) at: Option<Timestamp>,
 }
 
 impl Admitted {
@@ -27,7 +26,7 @@ impl Admitted {
             true => Arc::default(),
             false => Arc::new(Arc::make_mut(&mut self.debits).split_off(index)),
         };
-        Self { debits, ..*self }
+        Self { debits, dialect: self.dialect }
     }
 
     /// This and a later payment as one.
@@ -35,7 +34,7 @@ impl Admitted {
         if !later.is_free() {
             Arc::make_mut(&mut self.debits).extend(Arc::unwrap_or_clone(later.debits));
         }
-        Self { dialect: later.dialect, at: self.at.max(later.at), ..self }
+        Self { dialect: later.dialect, ..self }
     }
 
     /// What was debited, in the order of the quotas, and the tokens that each debit left: nothing for a cost
@@ -56,7 +55,7 @@ impl Admitted {
             }
             Some((quota, None))
         };
-        Self { debits: Arc::new(self.debits.iter().filter_map(part).collect()), ..*self }
+        Self { debits: Arc::new(self.debits.iter().filter_map(part).collect()), dialect: self.dialect }
     }
 
     /// Whether nothing was debited.

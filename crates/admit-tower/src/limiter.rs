@@ -216,7 +216,7 @@ impl<S: BudgetStore> Limiter<S> {
     fn admitted(&self, quotas: Vec<Quota>, grant: Grant, observers: &Observers) -> Admitted {
         tell(observers, &quotas, Event::Granted);
         let debits = Arc::new(quotas.into_iter().zip(grant.left).collect());
-        Admitted { dialect: self.0.dialect, debits, at: grant.at }
+        Admitted { dialect: self.0.dialect, debits }
     }
 
     fn decided(

@@ -81,7 +81,8 @@ pub(super) struct Target {
     authority: Authority,
     /// One for each worker: a connection is driven by the thread that made it.
     workers: Arc<[Connections]>,
-    /// For requests that ask for an upgrade, which only HTTP/1.1 has.
+    /// For requests that ask for an upgrade, which only HTTP/1.1 has. None of its connections is kept: the next may be asked
+    /// for by another worker.
     upgrades: Option<Client<Connector, Upload>>,
 }
 
@@ -111,7 +112,7 @@ impl Target {
             Kind::Http2 => Connections::Any(builder().http2_only(true).build(one.clone())),
         };
         let workers = (0..Workers::count()).map(|_| connections()).collect();
-        let upgrades = (kind != Kind::Http2).then(|| builder().build(one.clone()));
+        let upgrades = (kind != Kind::Http2).then(|| builder().pool_max_idle_per_host(0).build(one.clone()));
         Some(Self { kind, scheme, authority, workers, upgrades })
     }
 

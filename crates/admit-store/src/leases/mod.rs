@@ -134,7 +134,7 @@ impl<S: Lessor> Leased<S> {
     }
 
     /// The same slices in front of another handle of the same buckets, with other leases. What is held of scopes that are
-    /// leased no more lapses.
+    /// leased no more lapses. Scopes that were leased before keep the most buckets that they had.
     #[must_use]
     pub fn over<T: Lessor>(&self, store: T, leases: Leases) -> Leased<T> {
         let known = &store.rules().scopes;

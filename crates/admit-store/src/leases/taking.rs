@@ -271,7 +271,11 @@ impl<S: Lessor> Drop for Unheard<S> {
         let others = leased.not_leased(&take);
         // Without a runtime they stay debited.
         if let (false, Ok(runtime)) = (others.is_empty(), Handle::try_current()) {
-            runtime.spawn(async move { drop(leased.store.refund(&others).await) });
+            runtime.spawn(async move {
+                if let Err(cause) = leased.store.refund(&others).await {
+                    tracing::warn!(error = %admit::Causes(&cause), "what a take debited for nobody was not given back");
+                }
+            });
         }
     }
 }

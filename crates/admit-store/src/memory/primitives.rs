@@ -10,8 +10,9 @@ use std::thread::yield_now;
 use spinning_top::{RawSpinlock, relax::Relax};
 
 /// A lock that is given back by a plain store, where one that lets threads sleep needs an atomic exchange to see whether any
-/// does; and those that wait do not write to its cache line. It is held for some 20 ns, and for up to milliseconds only by a
-/// sweep and where a shard grows.
+/// does; and those that wait do not write to its cache line. It is held for some 20 ns; for as long as a
+/// take, where a record is claimed with it; and for up to milliseconds by a sweep and where a shard grows. What is large is
+/// copied outside of it.
 pub(super) type Lock<T> = spinning_top::lock_api::Mutex<RawSpinlock<Patience>, T>;
 pub(super) type Guard<'a, T> = spinning_top::lock_api::MutexGuard<'a, RawSpinlock<Patience>, T>;
 

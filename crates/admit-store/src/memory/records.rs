@@ -1,6 +1,7 @@
 //! Idempotency records in the memory of one process.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use admit::idempotency::{
@@ -12,7 +13,8 @@ use super::full::Full;
 use super::table::Table;
 
 pub(super) struct Records {
-    table: Table<RecordKey, Record>,
+    /// Shared, so that a response of a megabyte is copied after its shard is free for others again.
+    table: Table<RecordKey, Arc<Record>>,
     max: usize,
     /// What the kept responses take.
     bytes: AtomicUsize,
@@ -38,7 +40,8 @@ impl Records {
         terms: &Terms,
         now: Timestamp,
     ) -> Option<Claim> {
-        self.table.lock_one(&key).get().and_then(|record| record.look(fingerprint, terms, now))
+        let record = self.table.lock_one(&key).get().cloned();
+        record?.look(fingerprint, terms, now)
     }
 
     pub(super) fn claim(
@@ -85,6 +88,9 @@ impl Records {
         now: Timestamp,
         grant: impl Fn() -> Result<G, R>,
     ) -> Result<Result<(Claim, Option<G>), R>, Unavailable> {
+        if let Some(taken) = self.look(key, fingerprint, terms, now) {
+            return Ok(Ok((taken, None)));
+        }
         if let Some(claimed) = self.try_claim(key, fingerprint, terms, now, &grant) {
             return Ok(claimed);
         }
@@ -104,7 +110,9 @@ impl Records {
     ) -> Option<Result<(Claim, Option<G>), R>> {
         let locked = self.table.lock_one(&key);
         let fence = Fence::new(self.last_fence.fetch_add(1, Ordering::Relaxed) + 1);
-        let (claim, record) = Record::claim(locked.get(), key, fingerprint, fence, terms, now);
+        // What was completed since the look is copied here: seldom.
+        let existing = locked.get().map(Arc::as_ref);
+        let (claim, record) = Record::claim(existing, key, fingerprint, fence, terms, now);
         let Some(record) = record else { return Some(Ok((claim, None))) };
         locked.book().ok()?;
         let grant = match grant() {
@@ -114,7 +122,7 @@ impl Records {
                 return Some(Err(refused));
             }
         };
-        if let Some(before) = locked.put_booked(record) {
+        if let Some(before) = locked.put_booked(Arc::new(record)) {
             self.forget(&before);
         }
         Some(Ok((claim, Some(grant))))
@@ -123,8 +131,8 @@ impl Records {
     pub(super) fn renew(&self, ticket: &Ticket, terms: &Terms, now: Timestamp) -> Result<Ticket, TicketLost> {
         let mut locked = self.table.lock_one(&ticket.key);
         let kept = locked.get_mut().ok_or(TicketLost)?;
-        let (record, ticket) = kept.clone().renew(ticket, terms, now)?;
-        *kept = record;
+        let (record, ticket) = Record::clone(kept).renew(ticket, terms, now)?;
+        *kept = Arc::new(record);
         Ok(ticket)
     }
 
@@ -140,7 +148,7 @@ impl Records {
         let booked = outcome_bytes(&outcome);
         let mut locked = self.table.lock_one(&ticket.key);
         let completed = locked.get_mut().ok_or(TicketLost).and_then(|kept| {
-            *kept = kept.clone().complete(ticket, outcome, terms, now)?;
+            *kept = Arc::new(Record::clone(kept).complete(ticket, outcome, terms, now)?);
             Ok(())
         });
         if completed.is_err() {
@@ -198,7 +206,7 @@ impl Records {
 
     #[cfg(feature = "conformance")]
     pub(super) fn record(&self, key: RecordKey) -> Option<Record> {
-        self.table.lock_one(&key).get().cloned()
+        self.table.lock_one(&key).get().map(|record| Record::clone(record))
     }
 }
 

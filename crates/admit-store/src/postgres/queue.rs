@@ -79,8 +79,8 @@ impl<T> Queue<T> {
         Ok((position, drives.then_some(Drive(()))))
     }
 
-    /// Adds again, behind all that wait, what was taken and not done. There is room for it always: it was let in before, and so
-    /// the queue is longer than its bound by one batch at most. If nobody drives, the caller has to see to it.
+    /// Adds again, behind all that wait, what was taken and not done. There is room for it always, as it was let in before: the
+    /// queue may be longer than its bound by what statements in flight put back. If nobody drives, the caller has to see to it.
     pub(super) fn put_back(&self, operations: Vec<T>) -> Option<Drive> {
         if operations.is_empty() {
             return None;
