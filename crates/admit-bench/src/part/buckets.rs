@@ -51,28 +51,34 @@ pub(super) fn run(whose: Whose, buckets: u64) -> Result<()> {
             let store = MemoryStore::with_limits(rules()?, limits);
             let budget = tight(BURST)?;
             let open = |key| take(&store, key, budget);
-            hold(buckets, open, || tally(|burst| beside(&store, burst)))
+            let before = fill(buckets, open)?;
+            ensure!(store.bucket_count() as u64 == buckets, "buckets are missing");
+            hold(buckets, before, open, || tally(|burst| beside(&store, burst)))
         }
         Whose::Governor => {
-            let open = governor(None)?;
+            let limiter = governor(None)?;
+            let open = |key| Ok(limiter(&key));
+            let before = fill(buckets, open)?;
             let fresh = |burst: u64| governor(Some(burst as u32)).map(|check| move |key| Ok(check(&key)));
-            hold(buckets, |key| Ok(open(&key)), || tally(fresh))
+            hold(buckets, before, open, || tally(fresh))
         }
     }
 }
 
-/// Makes buckets, and takes from them as it is told.
+/// Makes buckets by a take from each. Gives how many bytes this process had before.
+fn fill(buckets: u64, take: impl Fn(Key) -> Result<bool>) -> Result<u64> {
+    let before = resident_bytes()?;
+    (0..buckets).try_for_each(|bucket| must_grant(take(key(bucket))))?;
+    Ok(before)
+}
+
+/// Takes from the buckets as it is told.
 fn hold(
     buckets: u64,
+    before: u64,
     take: impl Fn(Key) -> Result<bool>,
     tally: impl Fn() -> Result<Accuracy>,
 ) -> Result<()> {
-    let must_take = |key| {
-        ensure!(take(key)?, "an open budget refused");
-        Ok(())
-    };
-    let before = resident_bytes()?;
-    (0..buckets).try_for_each(|bucket| must_take(key(bucket)))?;
     let mut turn = 0;
     super::serve(|order| match order {
         Order::Run { milliseconds } => {
@@ -85,7 +91,7 @@ fn hold(
                 turn += DRAWN;
                 for chunk in drawn.chunks(CHUNK) {
                     let started = Instant::now();
-                    chunk.iter().try_for_each(|&key| must_take(key))?;
+                    chunk.iter().try_for_each(|&key| must_grant(take(key)))?;
                     taking += started.elapsed();
                     takes += chunk.len();
                 }
@@ -94,6 +100,11 @@ fn hold(
         }
         Order::Tally => Ok(Answer::Tallied(tally()?)),
     })
+}
+
+fn must_grant(granted: Result<bool>) -> Result<()> {
+    ensure!(granted?, "an open budget refused");
+    Ok(())
 }
 
 /// By takes of one from fresh buckets of a burst.
